@@ -148,6 +148,9 @@ THIRDS = np.full((30, 3), 1 / 3)
         ({"X": X3, "y": Y3, "estimator": LinearSVC()}, "predict_proba, got LinearSVC"),
         ({"X": X3, "y": Y3, "estimator": AoRRClassifier(loss="hinge")}, "loss='logistic'"),
         ({"y": Y3, "pred_probs": THIRDS[:, :2]}, r"shape \(30, 3\), got \(30, 2\)"),
+        ({"y": Y3, "pred_probs": THIRDS[:, :2], "classes": [0, 1, 2]}, "must name each column of pred_probs once"),
+        ({"X": Y3, "y": THIRDS}, r"one label per row, got an array of shape \(30, 3\).*pred_probs="),
+        ({"y": Y3, "pred_probs": np.eye(3)[(Y3 + 1) % 3]}, r"got 0% .* 100% with classes=\[2, 0, 1\]; pass these"),
         ({"y": Y3, "pred_probs": 2 * THIRDS}, "must be probabilities"),
         (
             {"X": np.full_like(X3, np.nan), "y": Y3},

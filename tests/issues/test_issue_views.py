@@ -201,6 +201,37 @@ def test_probabilities_may_have_a_column_for_a_class_that_no_row_has():
             find_label_issues(y=y, pred_probs=P, classes=classes)
 
 
+def test_an_order_of_columns_that_the_user_names_is_kept():
+    y = np.tile(["a", "b", "c"], 20)
+    P = np.where(y[:, None] == np.array(["c", "a", "b"]), 0.9, 0.05)
+    with pytest.raises(ValueError, match=r"classes=\['c', 'a', 'b'\]; pass these"):
+        find_label_issues(y=y, pred_probs=P)
+    right = find_label_issues(y=y, pred_probs=P, classes=["c", "a", "b"])
+    assert right.contradicted == 0.0
+    assert find_label_issues(y=y, pred_probs=P, classes=["a", "b", "c"]).contradicted == 1.0
+
+
+def test_a_class_that_no_label_has_does_not_hide_errors_of_the_others():
+    rng = np.random.default_rng(0)
+    y = np.repeat([0, 1, 2], 100)
+    P = np.where(y[:, None] == np.arange(3), 0.9, 0.05)
+    given = np.where(y == 2, rng.integers(0, 2, 300), y)
+    wrong = rng.choice(200, 13, replace=False)
+    given[wrong] = 1 - given[wrong]
+    issues = find_label_issues(y=given, pred_probs=P, classes=[0, 1, 2])
+    assert set(wrong) <= set(issues["row"].tolist())
+
+
+def test_the_headline_names_rows_of_a_class_that_no_label_has_and_contradictions_that_are_not_listed():
+    y = np.repeat([0, 1, 2], 100)
+    P = np.where(y[:, None] == np.arange(3), 0.94, 0.03)
+    assert "no label has" not in repr(find_label_issues(y=y, pred_probs=P))
+    given = np.where(y == 2, 1, y)
+    issues = find_label_issues(y=given, pred_probs=P, classes=[0, 1, 2])
+    assert "100 rows are predicted to be of a class that no label has (2)" in repr(issues)
+    assert len(issues) >= 50 or "to 100 labels and more than 90% to another class" in repr(issues)
+
+
 def test_both_numbers_are_said_and_never_zero_per_cent():
     X, y = outcomes(800, seed=2)
     issues = find_label_issues(X, y, random_state=0)

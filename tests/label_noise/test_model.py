@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.special import expit
+from scipy.special import expit, softmax
+from sklearn.model_selection import cross_val_predict
+from sklearn.tree import DecisionTreeClassifier
 
 from rankrange.label_noise import Costs, LabelNoiseModel, NoisePrior, actions
 from rankrange.label_noise.high_leverage import high_leverage_labels
@@ -221,6 +223,35 @@ def test_more_wrong_labels_give_a_larger_share(seed):
         LabelNoiseModel().fit({"model": P}, np.where(turn < rate, other, true)).share for rate in (0.0, 0.05, 0.15, 0.3)
     ]
     assert (np.diff(shares) > 0.02).all()
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_errors_of_one_pair_of_classes_are_not_a_hard_class(seed):
+    """Wrong labels that lead to one class, whatever the features are, are found however many there are."""
+    rng = np.random.default_rng(seed)
+    true = rng.integers(0, 3, 600)
+    X = rng.normal(size=(600, 2)) + np.array([[0, 0], [3, 0], [0, 3]])[true]
+    logits = 3.0 * np.column_stack([np.full(600, 1.5), X])
+    P = softmax(logits, axis=1)
+    order, clear = rng.permutation(np.flatnonzero(true == 0)), P[:, 0] > 0.9
+    for n in (40, 60, 80, 100):
+        given = true.copy()
+        given[order[:n]] = 1
+        posterior = LabelNoiseModel().fit({"model": P}, given)
+        wrong = (given != true) & clear
+        assert (posterior.p_wrong[wrong] > 0.5).mean() > 0.8
+        assert posterior.no_error < 0.2
+        assert abs(posterior.share - n / 600) < 0.05
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_predictions_that_do_not_know_the_second_class_are_no_evidence_of_noise(seed):
+    """The leaves of a tree give 0 or 1: where its hard rows lead is known by the labels of the class only."""
+    rng = np.random.default_rng(seed)
+    y = rng.integers(0, 6, 900)
+    X = rng.normal(size=(900, 4)) + 1.6 * rng.normal(size=(6, 4))[y]
+    P = cross_val_predict(DecisionTreeClassifier(random_state=0), X, y, method="predict_proba")
+    assert (LabelNoiseModel().fit({"tree": P}, y).p_wrong >= 0.5).mean() < 0.02
 
 
 @settings(max_examples=10, deadline=None)

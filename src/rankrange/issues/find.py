@@ -27,6 +27,7 @@ from ..label_noise import Costs, LabelNoiseModel, LabelNoisePosterior, NoisePrio
 from .out_of_fold import (
     Data,
     Predictions,
+    check_order_of_columns,
     estimator_predictions,
     given_predictions,
     neighbour_predictions,
@@ -170,6 +171,8 @@ def find_label_issues(
     if pred_probs is not None:
         folds = draw_folds(n, rng, strata=data.learnt, n_folds=min(5, n), n_repeats=1)
         predictions = given_predictions(pred_probs, data, classes)
+        if classes is None and not hasattr(pred_probs, "columns"):
+            check_order_of_columns(predictions.members["model"], data)
     else:
         folds = label_folds(data.learnt, cv, 2 if by_text and n_repeats is None else n_repeats, rng)
         if is_linear and not by_text:
@@ -195,6 +198,7 @@ def find_label_issues(
         "given": data.classes[data.codes],
         "members": tuple((name, posterior.weights[name], P) for name, P in members.items()),
         "high_leverage": high_leverage,
+        "classes": data.classes,
         "index": data.index,
         "contradicted": posterior.contradicted,
     }

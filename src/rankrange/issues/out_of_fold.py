@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
+from scipy.optimize import linear_sum_assignment
 from sklearn.base import is_regressor
 from sklearn.utils import check_array, column_or_1d
 
@@ -107,6 +108,11 @@ def _labels(name: str, y: Any) -> Array:
         raise ValueError(
             f"{name} must have a label in every row, got {int(absent.sum())} missing (None or NaN), the first at "
             f"position {int(absent.ravel().argmax())}; drop these rows from X and y"
+        )
+    if np.ndim(y) == 2 and np.shape(y)[1] > 1:
+        raise ValueError(
+            f"{name} must have one label per row, got an array of shape {np.shape(y)}; out-of-fold probabilities go "
+            "into pred_probs=, as in find_label_issues(y=labels, pred_probs=P)"
         )
     return np.asarray(column_or_1d(y))
 
@@ -209,9 +215,11 @@ def given_predictions(pred_probs: Any, data: Data, classes: Any = None) -> Predi
     named = set(getattr(pred_probs, "columns", ())) == set(wanted)
     P = check_array(pred_probs[wanted] if named else pred_probs, dtype=np.float64, ensure_2d=False)
     if P.shape != shape:
+        remedy = "columns are in the order of the sorted classes of y; if y lacks some of the classes, pass classes="
+        if classes is not None:
+            remedy = f"classes= names {len(wanted)} columns: it must name each column of pred_probs once"
         raise ValueError(
-            f"pred_probs must have one row per label and one column per class, shape {shape}, got {P.shape}; columns "
-            "are in the order of the sorted classes of y; if y lacks some of the classes, pass classes="
+            f"pred_probs must have one row per label and one column per class, shape {shape}, got {P.shape}; {remedy}"
         )
     if classes is not None and not named:
         P = P[:, np.argsort(_labels("classes", classes), kind="stable")]
@@ -220,6 +228,20 @@ def given_predictions(pred_probs: Any, data: Data, classes: Any = None) -> Predi
             "pred_probs must be probabilities: none negative, and each row must sum to 1; divide each row by its sum"
         )
     return Predictions.of_model(np.log(np.maximum(P, 1e-12))[None], data.codes)
+
+
+def check_order_of_columns(P: Array, data: Data) -> None:
+    """Raise an error if another order of the columns agrees with most labels, and with far more than the given one."""
+    confusion = np.zeros((P.shape[1], P.shape[1]))
+    np.add.at(confusion, (P.argmax(axis=1), data.codes), 1.0 / len(P))
+    columns, order = linear_sum_assignment(-confusion)
+    agree, best = float(np.trace(confusion)), float(confusion[columns, order].sum())
+    if best > 0.5 and best > 2.0 * agree:
+        raise ValueError(
+            f"columns of pred_probs must be in the order of the sorted classes of y, got {agree:.0%} of the labels "
+            f"that are the most probable class, and {best:.0%} with classes={data.classes[order].tolist()}; pass these "
+            f"classes, or classes={data.classes.tolist()} if the order is right"
+        )
 
 
 def estimator_predictions(

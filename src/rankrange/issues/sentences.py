@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from ..label_noise import LIKELY
 
 # The least share that is written as a number.
 _LEAST = 0.0005
+# Labels with a lower probability are named, if there are many and few are listed, though another class has the rest.
+_UNLIKELY, _MANY = 0.1, 12
 # Observed outcomes that models gave less than this are surprising.
 SURPRISING = 0.05
 
@@ -69,4 +73,40 @@ def headline(issues: Any) -> str:
         return f"{rows} {SURPRISING:.0%}; about {issues.expected_surprises:.0f} are expected by chance"
     suspects = "1 suspect" if listed == 1 else f"{listed} suspects"
     sentence = share_sentence(issues.noise_estimate, issues.noise_interval, issues.contradicted)
-    return f"{suspects} among {n} rows; {sentence}"
+    return f"{suspects} among {n} rows; {sentence}{_unlisted(issues)}{_unused(issues)}"
+
+
+def _unlisted(issues: Any) -> str:
+    """Why confidently contradicted labels are not listed; "" if at least half of them are."""
+    if not issues.members:
+        return ""
+    mean = _mixed(issues)
+    contradicted = (mean[np.arange(len(mean)), issues.codes] < _UNLIKELY) & (mean.max(axis=1) > 1.0 - _UNLIKELY)
+    n = int(contradicted.sum())
+    if n < _MANY or 2 * len(issues) >= n:
+        return ""
+    return (
+        f"; models give less than {_UNLIKELY:.0%} to {n} labels and more than {1.0 - _UNLIKELY:.0%} to another class, "
+        "but few are listed: a class that models find hard, or that lost its labels, explains them as well as errors "
+        f"do; top({n}) shows the likeliest"
+    )
+
+
+def _unused(issues: Any) -> str:
+    """The limit of rows that are predicted to be of a class that no label has; "" without such rows."""
+    if not issues.members or issues.classes is None:
+        return ""
+    unused = np.bincount(issues.codes, minlength=len(issues.classes)) == 0
+    predicted = _mixed(issues).argmax(axis=1)
+    found = np.flatnonzero(unused & (np.bincount(predicted, minlength=len(unused)) > 0))
+    if not len(found):
+        return ""
+    names, n = ", ".join(map(str, issues.classes[found].tolist())), int(unused[predicted].sum())
+    return (
+        f"; {n} rows are predicted to be of a class that no label has ({names}): labels alone cannot show whether "
+        "these predictions are right, so most of these rows are not listed, and the share may be too low; review them"
+    )
+
+
+def _mixed(issues: Any) -> Any:
+    return sum(weight * P for _, weight, P in issues.members)

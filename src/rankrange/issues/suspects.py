@@ -52,6 +52,8 @@ class LabelIssues:
     ranked : structured ndarray, optional
         The table of all rows, ranked by score; `top` returns the first of them. For a scan it has the suspects and up
         to 100 further rows.
+    classes : ndarray, optional
+        The classes of the columns of all predictions, sorted; y may lack some of them. None for a scan.
     index : ndarray of shape (n,), optional
         The names of all rows in the order of `score`, if they are not 0 to n - 1.
     decisions : dict
@@ -97,6 +99,7 @@ class LabelIssues:
     members: tuple[tuple[str, float, Array], ...] = ()
     high_leverage: Array | None = None
     ranked: Array | None = None
+    classes: Array | None = None
     index: Array | None = None
     decisions: dict[Any, tuple[str, Any]] = field(default_factory=dict)
     no_error: float = float("nan")
@@ -160,6 +163,11 @@ class LabelIssues:
                 labels[self._position(row)] = label
             kept[self._position(row)] = decision != "drop"
         return labels, kept
+
+    @property
+    def codes(self) -> Array:
+        """The given labels as indices (n,) into `classes`."""
+        return np.searchsorted(self._labels if self.classes is None else self.classes, self.given)
 
     @cached_property
     def _labels_fingerprint(self) -> str:

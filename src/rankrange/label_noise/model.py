@@ -25,7 +25,7 @@ from scipy.special import log_softmax, logit, logsumexp, ndtr, softmax
 
 from ..core.arrays import Array
 from .prior import RATES, NoisePrior
-from .reliability import POINTS, Groups, OddsCurves, bounded, by_hardness, latent_log_prior, rank_evidence
+from .reliability import POINTS, Destinations, Groups, OddsCurves, bounded, by_hardness, latent_log_prior, rank_evidence
 
 # The number of EM steps for the weights of the members: enough for an accuracy of .01.
 _EM_STEPS = 100
@@ -463,7 +463,11 @@ def _learn(prior: NoisePrior, P: Array, codes: Array, mass: Array) -> tuple[_Rul
         by_rank = Groups.of(_rank_score(odds, mass[rows]), agree, mass[rows])
         share = float(frequency[label])
         curves.append(OddsCurves.of(prior, Groups.of(odds, agree, mass[rows]), low, high, share, n))
-        evidence[label][:, possible] = rank_evidence(prior, by_rank, low, high, share, n)
+        others = Destinations.of(by_rank, bounded(P[rows], n), label, codes[rows], mass[rows]) if K > 2 else None
+        # A class that no row has as its label is not hard: it would make the whole table look hard.
+        evidence[label][:, possible] = (
+            rank_evidence(prior, by_rank, others, low, high, share, n) if share > 0.0 else 0.0
+        )
     hypotheses = _Hypotheses.of(prior, evidence)
     joint, points = by_hardness(hypotheses.joint), _points(n)
     means = np.zeros((K, len(RATES), len(points)))

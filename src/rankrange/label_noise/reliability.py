@@ -16,6 +16,8 @@ be of class c that have a higher confidence, and the curve is a s + b. Here f is
 the rates. The shift b follows from h. The steepness a is about proportional to (1 - t) / h: the confidence is
 uninformative if the predictions are.
 
+With three classes or more the other labels of the disagreeing rows add evidence (`Destinations`).
+
 **By log odds**, for the probabilities of rows. The curve is logit(f) + a (s - logit(f)) + b, with b = 0 and a = 1 for
 calibrated predictions of clean labels. Here f is the frequency of the label. Predictions of noisy labels are less
 confident: the prior of log a has the mean -log(1 - low - high). The share of hard rows under the curve has the hardness
@@ -43,14 +45,20 @@ POINTS = 50
 HARDNESS_LOG_ODDS = np.linspace(-8.0, 4.5, 26)
 _LOG_SCALE = np.linspace(-5.0, 5.0, 20)
 _DEVIATIONS = np.linspace(-2.5, 2.5, 9)
+_SHARES = np.linspace(0.0, 1.0, 11)
+_BY_RATE = (-1, 1, 1, 1)
+# The prior probabilities that hard rows have labels by the frequencies, and that models have learnt where wrong labels
+# lead; and the share of wrong labels that are one label, if they lead to one.
+_BY_FREQUENCY, _LEARNT, _ONE = 0.2, 0.7, 0.98
 
 
 class Groups(NamedTuple):
-    """Groups of rows: their mean confidence, and the weights of agreeing and disagreeing labels."""
+    """Groups of rows: mean confidence, weights of agreeing and disagreeing labels, and the group of each row."""
 
     confidence: Array
     agree: Array
     disagree: Array
+    of_row: Array
 
     @classmethod
     def of(cls, confidence: Array, agree: Array, weight: Array) -> Groups:
@@ -65,8 +73,56 @@ class Groups(NamedTuple):
         first = np.flatnonzero(np.diff(group, prepend=-1))
         mean = np.add.reduceat(total * values, first) / np.maximum(np.add.reduceat(total, first), 1e-300)
         total, agreeing = np.add.reduceat(total, first), np.add.reduceat(agreeing, first)
-        used = total > 0.0
-        return cls(mean[used], agreeing[used], (total - agreeing)[used])
+        of_row = np.searchsorted(first, value_of, side="right") - 1
+        return cls(mean, agreeing, total - agreeing, of_row)
+
+
+class Destinations(NamedTuple):
+    """How likely the other labels of the disagreeing rows of a class are: those of hard rows, and wrong ones.
+
+    Hard rows have labels in proportion to the predictions of other classes, or to the frequencies of the labels. Wrong
+    labels are distributed like these, because models have learnt where they lead, or they may be any, or almost always
+    one label, whatever the features are. `logs` (options, groups, shares) are the log likelihoods of all these options
+    if `_SHARES` of the disagreeing labels of each group are wrong, and `log_prior` (options,) their log prior.
+    """
+
+    log_prior: Array
+    logs: Array
+
+    @classmethod
+    def of(cls, groups: Groups, P: Array, label: int, codes: Array, mass: Array) -> Destinations:
+        """The options for the rows with prediction P that are predicted to be of class `label` but have another."""
+        rows, others = np.flatnonzero(codes != label), P.shape[1] - 1
+        found, codes = np.unique(codes[rows], return_inverse=True)
+        group, mass = groups.of_row[rows], mass[rows]
+        predicted = P[rows, found[codes]] / np.delete(P[rows], label, axis=1).sum(axis=1)
+        frequency = np.bincount(codes, mass) + 1.0
+        usual = (frequency / (frequency.sum() + others - len(found)))[codes]
+        unlearnt, options = (1.0 - _LEARNT) / 2.0, []
+        for chance, hard in ((1.0 - _BY_FREQUENCY, predicted), (_BY_FREQUENCY, usual)):
+            options.append((chance * _LEARNT, hard, hard))
+            options.append((chance * unlearnt, hard, np.full(len(codes), 1.0 / others)))
+            for other in range(len(found)):
+                one = np.where(codes == other, _ONE, (1.0 - _ONE) / max(others - 1, 1))
+                options.append((chance * unlearnt / others, hard, one))
+        logs = np.zeros((len(options), len(groups.agree), len(_SHARES)))
+        for option, (_, hard, wrong) in enumerate(options):
+            mixed = np.log(np.outer(hard, 1.0 - _SHARES) + np.outer(wrong, _SHARES))
+            np.add.at(logs[option], group, mass[:, None] * mixed)
+        return cls(np.log([chance for chance, _, _ in options]), logs)
+
+    def log_likelihood(self, curve: Array, low: Array, high: Array) -> Array:
+        """Array (rates, ...): log likelihood if the predicted class is true with probability `curve` (..., groups)."""
+        low, high = low.reshape(_BY_RATE), high.reshape(_BY_RATE)
+        wrong, hard = high * curve, (1.0 - low) * (1.0 - curve)
+        place = wrong / (wrong + hard) * (len(_SHARES) - 1)
+        below = np.minimum(place.astype(np.intp), len(_SHARES) - 2)
+        part, group = place - below, np.arange(self.logs.shape[1])
+        found = [
+            ((1.0 - part) * logs[group, below] + part * logs[group, below + 1]).sum(axis=-1) + log_prior
+            for log_prior, logs in zip(self.log_prior, self.logs, strict=True)
+        ]
+        return np.asarray(logsumexp(found, axis=0))
 
 
 def latent_log_prior(prior: NoisePrior) -> Array:
@@ -84,31 +140,46 @@ def by_hardness(latents: Array) -> Array:
     return np.concatenate([inner, latents[..., -1:, :]], axis=-2)
 
 
-def rank_evidence(prior: NoisePrior, groups: Groups, low: Array, high: Array, frequency: float, n: float) -> Array:
+def rank_evidence(
+    prior: NoisePrior,
+    groups: Groups,
+    destinations: Destinations | None,
+    low: Array,
+    high: Array,
+    frequency: float,
+    n: float,
+) -> Array:
     """Array (latent variables, rates): log evidence of the rates of a class from the ranks of the confidence.
 
     `groups` are by log(1 / u). `low` and `high` are the rates of errors to and from the class, `frequency` is the share
     of the class among the n labels. The likelihood is raised to the power `prior.evidence_power`. Rates that would need
-    more wrong labels of the class than there are labels of other classes get little evidence.
+    more wrong labels of the class than there are labels of other classes get little evidence. `destinations` is None
+    for two classes.
     """
-    hardness = expit(HARDNESS_LOG_ODDS)
-    hard = hardness * (1.0 - _true_frequency(frequency, low, high, n)[:, None])
+    hardness, agree = expit(HARDNESS_LOG_ODDS), bounded(frequency, n)
+    true = _true_frequency(frequency, low, high, n)
+    hard = hardness * (1.0 - true[:, None])
     steepness = np.exp(_LOG_SCALE)[:, None]
     shift = -logit(hard)[:, None, :] - np.log1p(steepness)
     curve = _bounded(prior, steepness[..., None] * groups.confidence + shift[..., None])
-    likelihood = prior.evidence_power * _log_likelihood(groups, curve, low, high)
+    likelihood = _log_likelihood(groups, curve, low, high)
+    constant = groups.agree.sum() * np.log(agree) + groups.disagree.sum() * np.log1p(-agree)
+    disagreeing = groups.disagree > 0.0
+    if destinations is not None and disagreeing.any():
+        some = destinations._replace(logs=destinations.logs[:, disagreeing])
+        likelihood = likelihood + some.log_likelihood(curve[..., disagreeing], low, high)
+        constant = constant + some.log_likelihood(true[:, None, None, None], low, high)[:, 0, 0]
+    likelihood = prior.evidence_power * likelihood
     usual = np.log(prior.steepness * (1.0 - hardness) / hard)
     distance = _LOG_SCALE[:, None, None] - usual[:, None, :, None] - prior.steepness_sd * _DEVIATIONS
     by_class = logsumexp(likelihood[..., None] + _normal(distance / prior.steepness_sd, -3), axis=-3)
     distance = HARDNESS_LOG_ODDS[:, None] - HARDNESS_LOG_ODDS[:, None, None, None]
     by_table = logsumexp(by_class + _normal(distance / prior.class_sd, -2), axis=-2)
     evidence = by_table.transpose(0, 2, 1).reshape(-1, len(high))
-    agree = bounded(frequency, n)
-    constant = prior.evidence_power * (groups.agree.sum() * np.log(agree) + groups.disagree.sum() * np.log1p(-agree))
     # The wrong labels of this class are labels of other classes, so they cannot outnumber these.
     odds = 1.0 / agree - 1.0
     possible = np.where(high > 0.0, log_ndtr((odds - high) / np.sqrt(odds / n)), 0.0)
-    return np.vstack([evidence, np.full(len(high), constant)]) + possible
+    return np.vstack([evidence, np.full(len(high), prior.evidence_power * constant)]) + possible
 
 
 class OddsCurves(NamedTuple):
@@ -171,8 +242,7 @@ def _bounded(prior: NoisePrior, logs: Array) -> Array:
 
 def _log_likelihood(groups: Groups, curve: Array, low: Array, high: Array) -> Array:
     """Array (rates, ...): log likelihood of the labels; `curve` is (scales, shifts, groups), also by rate in front."""
-    shape = (-1, 1, 1, 1)
-    agree = low.reshape(shape) + (1.0 - low - high).reshape(shape) * curve
+    agree = low.reshape(_BY_RATE) + (1.0 - low - high).reshape(_BY_RATE) * curve
     return np.asarray(np.log(agree) @ groups.agree + np.log1p(-agree) @ groups.disagree)
 
 
