@@ -47,9 +47,11 @@ _LOG_SCALE = np.linspace(-5.0, 5.0, 20)
 _DEVIATIONS = np.linspace(-2.5, 2.5, 9)
 _SHARES = np.linspace(0.0, 1.0, 11)
 _BY_RATE = (-1, 1, 1, 1)
-# The prior probabilities that hard rows have labels by the frequencies, and that models have learnt where wrong labels
-# lead; and the share of wrong labels that are one label, if they lead to one.
-_BY_FREQUENCY, _LEARNT, _ONE = 0.2, 0.7, 0.98
+# The other label of a hard row follows the predictions in one of these parts, and otherwise the frequencies.
+_PREDICTED = (1.0, 0.7, 0.4, 0.0)
+# The prior probability that models have learnt where wrong labels lead; and the share of wrong labels that are one
+# label, if they lead to one.
+_LEARNT, _ONE = 0.9, 0.98
 
 
 class Groups(NamedTuple):
@@ -80,8 +82,8 @@ class Groups(NamedTuple):
 class Destinations(NamedTuple):
     """How likely the other labels of the disagreeing rows of a class are: those of hard rows, and wrong ones.
 
-    Hard rows have labels in proportion to the predictions of other classes, or to the frequencies of the labels. Wrong
-    labels are distributed like these, because models have learnt where they lead, or they may be any, or almost always
+    Hard rows have labels in proportion to the predictions of other classes, the frequencies of the labels, or a mixture
+    of both. Wrong labels are distributed like these, because models have learnt where they lead, or they may be any, or almost always
     one label, whatever the features are. `logs` (options, groups, shares) are the log likelihoods of all these options
     if `_SHARES` of the disagreeing labels of each group are wrong, and `log_prior` (options,) their log prior.
     """
@@ -99,7 +101,8 @@ class Destinations(NamedTuple):
         frequency = np.bincount(codes, mass) + 1.0
         usual = (frequency / (frequency.sum() + others - len(found)))[codes]
         unlearnt, options = (1.0 - _LEARNT) / 2.0, []
-        for chance, hard in ((1.0 - _BY_FREQUENCY, predicted), (_BY_FREQUENCY, usual)):
+        for part in _PREDICTED:
+            hard, chance = part * predicted + (1.0 - part) * usual, 1.0 / len(_PREDICTED)
             options.append((chance * _LEARNT, hard, hard))
             options.append((chance * unlearnt, hard, np.full(len(codes), 1.0 / others)))
             for other in range(len(found)):
