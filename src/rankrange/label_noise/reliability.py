@@ -83,9 +83,10 @@ class Destinations(NamedTuple):
     """How likely the other labels of the disagreeing rows of a class are: those of hard rows, and wrong ones.
 
     Hard rows have labels in proportion to the predictions of other classes, the frequencies of the labels, or a mixture
-    of both. Wrong labels are distributed like these, because models have learnt where they lead, or they may be any, or almost always
-    one label, whatever the features are. `logs` (options, groups, shares) are the log likelihoods of all these options
-    if `_SHARES` of the disagreeing labels of each group are wrong, and `log_prior` (options,) their log prior.
+    of both. Wrong labels are distributed like these, because models have learnt where they lead, or they may be any, or
+    almost always one label, whatever the features are. `logs` (options, groups, shares) are the log likelihoods of all
+    these options if `_SHARES` of the disagreeing labels of each group are wrong, and `log_prior` (options,) their log
+    prior.
     """
 
     log_prior: Array
