@@ -18,7 +18,7 @@ from ..crossfit.folds import row_keys
 
 # Up to this many rows are sorted. An integer weight then gives exactly the fit of repeated rows.
 _SORTED_UP_TO = 5000
-# A sparse matrix of up to this many entries is searched as a dense one, which ends up to 40% lower.
+# A sparse matrix of up to this many entries is searched as a dense one, which for numbers ends up to 40% lower.
 _DENSE_UP_TO = 1_000_000
 
 
@@ -80,15 +80,18 @@ def canonical_rows(
     weight: Array | None,
     factor: Array | None = None,
     groups: Array | None = None,
+    *,
+    as_sparse: bool = False,
 ) -> tuple[Any, Array, Array | None, Array | None]:
     """Training rows, targets, masses and groups in canonical form: without rows of zero weight, and sorted if few.
 
     Weight 2 must equal the row twice. A search from random starts guarantees that only if both forms of the data become
     the same arrays, so a small data set is sorted, and repeated rows are written out or, if there are many, merged.
     Class weights, and a weight shared by all rows, change neither the order nor the merging. `factor` is the class
-    weight of each row. A returned mass of None means that each row counts once. Rows with groups are not sorted.
+    weight of each row. With `as_sparse`, a sparse X stays sparse even if it is small. A returned mass of None means
+    that each row counts once. Rows with groups are not sorted.
     """
-    if sp.issparse(X) and X.shape[0] * X.shape[1] <= _DENSE_UP_TO:
+    if sp.issparse(X) and X.shape[0] * X.shape[1] <= _DENSE_UP_TO and not as_sparse:
         X = X.toarray()
     mass = product_of(weight, factor)
     if mass is not None and not (mass > 0).all():
