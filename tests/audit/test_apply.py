@@ -111,6 +111,27 @@ def test_relabel_without_a_review_corrects_and_spells_as_in_the_file(table, susp
     assert "relabel" in listed.values()
 
 
+def test_decisions_about_several_files_apply_to_the_same_files(table, tmp_path, capsys):
+    header, *lines = table[0].read_text().splitlines()
+    files = [str(tmp_path / name) for name in ("one.csv", "two.csv")]
+    for path, part in zip(files, (lines[:150], lines[150:]), strict=True):
+        (tmp_path / path).write_text("\n".join([header, *part, ""]))
+    out, fixed, page = (str(tmp_path / name) for name in ("s.csv", "fixed.csv", "page.html"))
+    assert cli.main(["audit", *files, "-t", "kind", "-q", "--models", "linear", "--out", out, "--report", page]) == 0
+    filled(out, tmp_path / "d.csv", lambda row: {"decision": "relabel"})
+    listed = {int(row["row"]) - 1 for row in rows_of(out)}
+    command = f"apply {files[0]} {files[1]} --decisions {tmp_path / 'd.csv'} --out {fixed}"
+    assert cli.main(command.split()) == 0
+    new = [row["kind"] for row in rows_of(fixed)]
+    assert len(listed & set(range(150))) > 0 < len(listed - set(range(150)))
+    assert [int(a != b) for a, b in zip(new, table[2], strict=True)] == [int(i in listed) for i in range(400)]
+    assert "rankrange apply one.csv two.csv --decisions decisions.csv --out fixed.csv" in (tmp_path / page).read_text()
+    # One of the files alone is another table, and the remedy is named.
+    capsys.readouterr()
+    assert cli.main(["apply", files[0], str(tmp_path / "d.csv"), "--out", fixed]) == 2
+    assert "name all files that were audited together, then --decisions" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("words", [("true", "false"), ("TRUE", "FALSE"), ("True", "False")])
 def test_true_and_false_are_relabelled_as_the_file_spells_them_and_learnt_from(words, tmp_path):
     x = np.random.default_rng(0).normal(size=80)

@@ -420,3 +420,39 @@ def test_an_uncertain_share_is_never_reported_together_with_nothing_to_do(audit)
     clear = _without_suspects(audit, 0.0, 0.004)
     assert "There is nothing to review." in clear.sentences()
     assert "There is nothing to review." in clear.report()
+
+
+def test_a_row_that_is_almost_certainly_right_is_not_recommended_for_review(audit):
+    j, first = audit.result, audit.suspects(1)[0].row
+    for p, low, high, sentence in (
+        (0.004, 0.0, 0.004, "There is nothing to review."),
+        (0.1, 0.0, 0.004, f"If you review rows, begin with row {first}: its label is"),
+        (0.004, 0.0, 0.269, f"begin with those that fit worst; the first is row {first}."),
+    ):
+        result = dataclasses.replace(j, wrong=np.full(len(j.wrong), p), noise=Interval(0.5 * (low + high), low, high))
+        said = dataclasses.replace(audit, result=result, row_problems=[]).sentences()[-1]
+        assert sentence in said
+        assert ("probability of" in said) == (p == 0.1)
+
+
+def test_values_of_a_column_of_two_are_counted_not_ranked():
+    rng = np.random.default_rng(0)
+    ill = rng.random(200) < 0.4
+    mostly = [ill ^ (rng.random(200) < 0.1) for _ in range(3)]
+    ill[:6] = ~ill[:6]
+    table = {"smoker": np.where(mostly[0], "yes", "no"), "fever": mostly[1].astype(int), "cough": mostly[2]}
+    table |= {"age": rng.normal(50, 9, 200).round(), "state": np.where(ill, "ill", "well")}
+    audit = audit_table(table, "state", jobs=1)
+    why, seen = " ".join(suspect.why for suspect in audit.suspects()), set()
+    pattern = r"(smoker|fever|cough) '(\w+)': (\d+)% of the ([\d,]+) rows labelled '(\w+)', (\d+)% of those labelled"
+    for name, cell, share, count, label, other in re.findall(pattern, why):
+        yes, given = np.isin(table[name], ["yes"] if name == "smoker" else [1]), ill == (label == "ill")
+        has = yes if cell in ("yes", "1") else ~yes
+        found = has[given].mean(), given.sum(), has[~given].mean()
+        assert found == pytest.approx((int(share) / 100, int(count), int(other) / 100), abs=0.0051)
+        seen.add((name, cell))
+    assert seen == {(name, cell) for name in ("smoker", "cough") for cell in ("yes", "no")} | {
+        ("fever", "0"),
+        ("fever", "1"),
+    }
+    assert not re.search(r"(smoker|fever|cough) [^;.]* as (high|low)", why)

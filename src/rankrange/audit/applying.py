@@ -112,7 +112,8 @@ def changes_of(
         if not found.cells[i]:
             raise UserError(
                 f"decisions must be about rows of the table, got row {visible(made.row, 40)} of a table of {n_rows:,} "
-                f"rows, which are named {names.in_words()}; give the decisions that were made on this table"
+                f"rows, which are named {names.in_words()}; give the decisions that were made on this table, or "
+                "name all files that were audited together, then --decisions"
             )
         if found.contents[i] != made.contents:
             raise UserError(

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any
 
@@ -74,11 +74,20 @@ class Groups:
         return f"the {len(self.rows[group]):,} rows {self.words[group]}".rstrip()
 
 
+def _in_words(column: Column) -> Column:
+    """The column, as texts if its numbers have at most two values: such values are counted, larger numbers ranked."""
+    values = np.empty(0) if column.values is None else np.unique(column.values[~column.missing])
+    if not 0 < len(values) <= 2:
+        return column
+    codes = np.where(column.missing, -1, np.searchsorted(values, column.cells))
+    return replace(column, values=None, codes=codes, levels=[column.value_text(value) for value in values.tolist()])
+
+
 class Values:
     """One column, with its usual values in each group of rows."""
 
     def __init__(self, column: Column, groups: Groups) -> None:
-        self.column, self.groups = column, groups
+        self.column, self.groups = _in_words(column), groups
         self.usual, self.as_rare = cache(self._usual_in), cache(self._as_rare_in)
 
     def text(self, i: int) -> str:

@@ -104,6 +104,8 @@ def _pictures(audit: Audit, rows: bool) -> dict[str, Any]:
     labels, counts = ([], []) if audit.observed else confusions(audit.target, audit.result)
     most = max((max(row) for row in counts), default=1) or 1
     counted = count_problems(audit.row_problems)
+    parts = () if audit.source.path.is_dir() else audit.source.parts
+    names = [part.path.name for part in parts] or [audit.name]
     return {
         "evidence": evidence,
         # A curve of less than one expected error would promise errors that are probably not there.
@@ -118,7 +120,7 @@ def _pictures(audit: Audit, rows: bool) -> dict[str, Any]:
             for kind, count in counted.items()
         ],
         "in_words": lambda problem: problem.sentence if rows else "values are left out",
-        "command_name": shlex.quote(visible(audit.name)),
+        "command_name": " ".join(shlex.quote(visible(name)) for name in names) + " --decisions" * (len(names) > 1),
         "command_target": " ".join(f"--target {shlex.quote(visible(name))}" for name in audit.target.columns),
     }
 

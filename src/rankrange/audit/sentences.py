@@ -21,6 +21,10 @@ if TYPE_CHECKING:
     from .findings import Audit, Suspect
 
 
+# Of rows that are less likely wrong than this none is recommended for a review.
+_RIGHT = 0.01
+
+
 class Words(NamedTuple):
     """The words for the probability, the listed rows, the flagged ones among them, and the other target."""
 
@@ -106,6 +110,8 @@ def _next(audit: Audit) -> str:
     if audit.observed:
         return f"The most surprising is {row}: its {word} is {first.given!r}, and {first.suggested!r} was expected."
     if not audit.n_suspects:
+        if first.p_wrong < _RIGHT:
+            return without_suspects(audit)
         return (
             f"If you review rows, begin with {row}: its {word} is {first.given!r}, which is wrong with a probability "
             f"of {percent(first.p_wrong)}."
@@ -121,7 +127,8 @@ def without_suspects(audit: Audit) -> str:
     j = audit.result
     if audit.observed or not audit.share_unclear:
         return "There is nothing to review."
-    worst = audit.row_names.name(int(audit.target.rows[int(np.argmax(j.losses))]))
+    first = j.order[0] if audit.n_listed else np.argmax(j.losses)
+    worst = audit.row_names.name(int(audit.target.rows[int(first)]))
     return (
         f"Up to {share_of(j.noise.high)} of the {audit.word} may be wrong, but the audit cannot identify them. If "
         f"you review rows, begin with those that fit worst; the first is row {row_text(worst)}."

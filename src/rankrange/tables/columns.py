@@ -136,9 +136,11 @@ class Column:
         return "" if self.codes[row] < 0 else visible(self.levels[self.codes[row]], 60)
 
     def value_text(self, value: float, digits: int = 5) -> str:
-        """A number of the column as text; dates are formatted as dates, and NaN as "(missing)"."""
+        """A number of the column as text: dates as dates, 1 and 0 as yes and no if it has these; NaN is "(missing)"."""
         if np.isnan(value):
             return "(missing)"
+        if self.kind == YES_OR_NO:
+            return "yes" if value else "no"
         if self.kind == "dates" and abs(value) < 2e6:
             return str(np.datetime64(int(np.floor(value)), "D"))
         return number(value, digits)
