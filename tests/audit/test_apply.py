@@ -31,7 +31,6 @@ from rankrange.audit.applying import _with_cells, changes_of, fixed_contents  # 
 from rankrange.audit.decisions import COLUMNS, contents_of_row, join_labels, split_labels  # noqa: E402
 from rankrange.pages.text import csv_safe, csv_unsafe  # noqa: E402
 from rankrange.tables.read import open_table  # noqa: E402
-from rankrange.tables.records import records  # noqa: E402
 from rankrange.tables.write import write_whole  # noqa: E402
 
 
@@ -362,15 +361,6 @@ def test_replacing_a_cell_leaves_the_bytes_of_the_others(cells, data):
     assert next(csv.reader(io.StringIO(changed, newline=""))) == expected
     assert changed.startswith(",".join(fields[:place]))
     assert changed.endswith(",".join(fields[place + 1 :]) + "\n")
-
-
-@given(st.lists(st.lists(cell, min_size=2, max_size=3), min_size=1, max_size=5))
-def test_records_are_split_and_keep_their_bytes(rows):
-    text = io.StringIO(newline="")
-    csv.writer(text, quoting=csv.QUOTE_ALL).writerows(rows)
-    found = list(records(io.StringIO(text.getvalue(), newline=""), ","))
-    assert "".join(record for record, *_ in found) == text.getvalue()
-    assert [cells for _, cells, _ in found] == rows
 
 
 @given(

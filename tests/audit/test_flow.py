@@ -61,16 +61,6 @@ def test_a_file_is_read_once_as_a_table_and_once_for_the_listed_rows(tmp_path, m
     assert sorted(calls) == ["batches", "read"]
 
 
-def test_linear_models_are_fitted_once_per_fold(monkeypatch):
-    from rankrange.issues import find
-
-    calls = []
-    fit = find.trimmed_predictions
-    monkeypatch.setattr(find, "trimmed_predictions", lambda *a: (calls.append(len(a[2])), fit(*a))[1])
-    audit_table(table(300)[0], "label", ignore=["price"], models="linear", jobs=1)
-    assert len(calls) == 1
-
-
 @pytest.mark.parametrize("outliers", [0, 40])
 def test_linear_models_of_numbers_are_fitted_once_per_fold(monkeypatch, outliers):
     """To all rows, and in five folds the ordinary one, and the robust one if it ignores a row."""
@@ -83,15 +73,16 @@ def test_linear_models_of_numbers_are_fitted_once_per_fold(monkeypatch, outliers
     assert len(fits) == (11 if outliers else 6)
 
 
-def test_each_column_is_converted_once(monkeypatch):
+def test_linear_models_are_fitted_once_per_fold_and_columns_are_converted_once(monkeypatch):
+    from rankrange.issues import find
     from rankrange.tables.columns import Column
 
-    names = []
-    of = Column.of.__func__
-    monkeypatch.setattr(
-        Column, "of", classmethod(lambda cls, name, *a, **k: (names.append(name), of(cls, name, *a, **k))[1])
-    )
+    calls, names, fit, of = [], [], find.trimmed_predictions, Column.of.__func__
+    monkeypatch.setattr(find, "trimmed_predictions", lambda *a: (calls.append(len(a[2])), fit(*a))[1])
+    convert = classmethod(lambda cls, name, *a, **k: (names.append(name), of(cls, name, *a, **k))[1])
+    monkeypatch.setattr(Column, "of", convert)
     audit_table(table(300)[0], "label", ignore=["price"], models="linear", jobs=1)
+    assert len(calls) == 1
     assert sorted(names) == sorted({"id", "a", "b", "city", "age", "odd", "label"})
 
 

@@ -13,11 +13,7 @@ from rankrange import AoRRClassifier, AoRRRegressor, find_label_issues  # noqa: 
 from rankrange.audit import multilabel  # noqa: E402
 from rankrange.audit.plan import Plan  # noqa: E402
 from rankrange.audit.target import group_numbers, time_periods  # noqa: E402
-from rankrange.crossfit import trees as tree_members  # noqa: E402
 from rankrange.crossfit.folds import Folds, draw_folds  # noqa: E402
-from rankrange.crossfit.models import Task  # noqa: E402
-from rankrange.crossfit.neighbours import neighbour_means  # noqa: E402
-from rankrange.crossfit.predictions import logistic_objective, trimmed_fits  # noqa: E402
 from rankrange.tables.columns import Column  # noqa: E402
 from rankrange.tables.encode import TableEncoder  # noqa: E402
 
@@ -88,33 +84,6 @@ def test_fits_of_an_audit_see_only_rows_that_the_plan_allows(kind, how):
         # Linear members of all folds are fitted together and stop together.
         close = {"rtol": 0.02, "atol": 0.02} if kind == "classes" else {"rtol": 1e-9}
         np.testing.assert_allclose(MEMBERS[kind](X2, y2, plan)[test], before[test], **close)
-
-
-@pytest.mark.parametrize("how", ["time", "group"])
-def test_members_of_find_label_issues_see_only_the_rows_that_their_fold_trains_on(how, monkeypatch):
-    (X, z), plan = _data(), _plan(how)
-    codes = _target(z, "classes")
-    folds = plan.folds
-    train, test = folds.train, folds.test
-
-    monkeypatch.setattr(tree_members, "_ROUNDS", (5,))  # the round at which boosting stops is chosen on all rows
-
-    def members(X, codes, f):
-        _, parts = trimmed_fits(logistic_objective(X, codes, 2), codes, folds, 1.0)
-        trees = tree_members.out_of_fold(
-            tree_members.fit_trees(Task(X, codes, np.arange(2)), folds, np.random.default_rng(0))
-        )
-        near = neighbour_means(X, np.eye(2)[codes], folds, np.random.default_rng(0))
-        # Of linear fits the ordinary one: how much the others cut is told by all rows.
-        return parts[f][1][0], [P[test[f]] for P in (near, *trees.values())]
-
-    for f in range(len(test)):
-        X2, codes2 = _changed(X, codes, np.flatnonzero(~train[f]), "classes")
-        X2[test[f]] = X[test[f]]
-        (line, others), (line2, others2) = members(X, codes, f), members(X2, codes2, f)
-        np.testing.assert_allclose(line2, line, rtol=0.02, atol=0.05)  # fits of all folds stop together
-        for before, after in zip(others, others2, strict=True):
-            np.testing.assert_array_equal(after, before)
 
 
 def _tables():

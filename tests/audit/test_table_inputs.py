@@ -22,7 +22,8 @@ for package in ("jinja2", "rich", "skops"):
 from rankrange.audit import audit_file, audit_table  # noqa: E402
 from rankrange.audit.study import column_roles  # noqa: E402
 
-ROWS = [{"a": i, "b": f"x{i % 3}", "c": i / 2, "y": ["no", "yes"][i % 2]} for i in range(40)]
+TAGS = ["p;q", "p", "q"]
+ROWS = [{"a": i, "b": f"x{i % 3}", "c": i / 2, "t": TAGS[i % 3], "y": ["no", "yes"][i % 2]} for i in range(40)]
 
 
 def test_standard_input_is_read_once_and_kept_until_the_end(capsys):
@@ -66,12 +67,19 @@ def test_group_and_time_may_be_patterns_of_one_column(option):
         ({"estimator": "LinearRegression"}, "names a classifier of scikit-learn"),
         ({"estimator": "VotingClassifier"}, "must work with its default settings"),
         ({"dates": "american"}, "dates must be one of day-first, month-first"),
+        ({"time": "a", "estimator": "GaussianNB"}, "with time=, .* got an estimator"),
+        ({"time": "a", "models": "trees"}, "with time=, .* got models='trees'"),
+        ({"target": "c", "estimator": "GaussianNB"}, "need a target of classes, got numbers"),
+        ({"target": "t", "labels_by": ";", "models": "trees"}, "a target of classes or numbers, got labels"),
+        ({"target": "t", "labels_by": ";", "task": "classes"}, "labels_by .* got task='classes' as well"),
+        ({"target": "c", "labels_by": ";", "task": "numbers"}, "labels_by .* got task='numbers' as well"),
+        ({"target": ["y", "t"], "labels_by": ";"}, "labels_by .* got 2 target columns as well"),
     ],
 )
 def test_options_that_cannot_be_used_are_errors_before_anything_is_fitted(options, message):
     stages = []
     with pytest.raises(UserError, match=message):
-        audit_table(pa.Table.from_pylist(ROWS), "y", progress=stages.append, **options)
+        audit_table(pa.Table.from_pylist(ROWS), **{"target": "y", "progress": stages.append, **options})
     assert not [stage for stage in stages if stage.startswith(("choosing", "fitting"))]
 
 

@@ -42,16 +42,6 @@ def test_far_rows_with_wrong_labels_are_cut():
     assert fit.score(clean_X, clean_y) > AoRRClassifier(0, 1.0).fit(X, y).score(clean_X, clean_y) + 0.2
 
 
-def test_a_weight_is_a_repetition_and_the_order_of_rows_does_not_matter():
-    X, y = overlapping(100, flipped=0.2)
-    weight = np.random.default_rng(0).integers(0, 4, 100)
-    weighted = AoRRClassifier(random_state=0).fit(X, y, weight)
-    order = np.random.default_rng(1).permutation(weight.sum())
-    repeated = AoRRClassifier(random_state=0).fit(np.repeat(X, weight, 0)[order], np.repeat(y, weight)[order])
-    assert weighted.m_ == repeated.m_
-    np.testing.assert_array_equal(weighted.coef_, repeated.coef_)
-
-
 def imbalanced(shares, seed, n=400):
     """Overlapping normal classes of these shares, with right labels."""
     rng = np.random.default_rng(seed)

@@ -212,41 +212,6 @@ def test_what_cannot_be_predicted_of_a_scan_is_said():
 # ---- audits ----------------------------------------------------------------------------------------------------------
 
 
-def _table(n=200):
-    rng = np.random.default_rng(0)
-    x = rng.normal(size=n)
-    return {
-        "x": x.tolist(),
-        "w": rng.normal(size=n).tolist(),
-        "day": list(range(n)),
-        "kind": np.where(x > 0, "a", "b").tolist(),
-        "price": (x + 0.1 * rng.normal(size=n)).tolist(),
-        "tags": ["p;q" if v > 0.3 else "p" if v > -0.3 else "q" for v in x],
-    }
-
-
-@pytest.mark.parametrize(
-    ("target", "options", "said"),
-    [
-        ("kind", {"time": "day", "estimator": "GaussianNB"}, "with time=, .* got an estimator"),
-        ("kind", {"time": "day", "models": "trees"}, "with time=, .* got models='trees'"),
-        ("tags", {"models": "trees", "labels_by": ";"}, "needs a target of classes or numbers, got labels"),
-        ("kind", {"models": "forest"}, "models is one of"),
-        ("price", {"estimator": "GaussianNB"}, "need a target of classes, got numbers"),
-        ("tags", {"labels_by": ";", "task": "classes"}, "labels_by .* got task='classes' as well"),
-        ("price", {"labels_by": ";", "task": "numbers"}, "labels_by .* got task='numbers' as well"),
-        (["kind", "tags"], {"labels_by": ";"}, "labels_by .* got 2 target columns as well"),
-    ],
-)
-def test_what_an_audit_cannot_use_is_refused(target, options, said):
-    pytest.importorskip("pyarrow")
-    from rankrange.audit import audit_table
-    from rankrange.errors import UserError
-
-    with pytest.raises(UserError, match=said):
-        audit_table(_table(), target, jobs=1, **options)
-
-
 def test_models_linear_asks_no_trees_about_numbers():
     """The residuals are then those of the linear model, whose errors are among the measures."""
     pytest.importorskip("pyarrow")

@@ -24,6 +24,7 @@ DEFAULTS = [
     TKMLClassifier(),
     RankedRangeClassifier(HistGradientBoostingClassifier(max_iter=3)),
     RankedRangeRegressor(HistGradientBoostingRegressor(max_iter=10)),
+    PartialAUCClassifier(),
 ]
 # The same check with sparse arrays, and with a read-only map of float32 and a writable array, stays in the default run.
 REPEATED = {
@@ -71,11 +72,13 @@ VALUES = {
         "max_iter": [30, 200],
     },
     PartialAUCClassifier: {
-        "fpr": [(0.0, 0.05), (0.0, 0.5), (0.1, 0.5)],
-        "tpr": [(0.0, 1.0), (0.2, 1.0)],
-        "train_fpr": ["auto", (0.0, 0.5)],
-        "C": [1.0, 0.01, 100.0],
+        "fpr": [(0.0, 0.05), (0.0, 0.5), (0.1, 0.9)],
+        "tpr": [(0.0, 1.0), (0.3, 1.0)],
+        "train_fpr": ["auto", (0.0, 0.5), (0.2, 0.8)],
+        "C": [1.0, 0.01, 100.0, "auto"],
         "cv": [5, 2],
+        "tol": [1e-6, 1e-3],
+        "max_iter": [200, 50],
     },
     RankedRangeClassifier: ANY_MODEL | {"estimator": [GaussianNB(), LogisticRegression()]},
     RankedRangeRegressor: ANY_MODEL | {"estimator": [Ridge(), DecisionTreeRegressor(max_depth=3, random_state=0)]},
@@ -86,6 +89,7 @@ VALUES = {
 pytestmark = [
     pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning"),
     pytest.mark.filterwarnings("ignore:.*rows of class"),
+    pytest.mark.filterwarnings("ignore:all coefficients are 0"),
 ]
 
 

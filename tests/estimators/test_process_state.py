@@ -9,16 +9,19 @@ import os
 import random
 import signal
 import sys
+import threading
 import warnings
+from contextlib import contextmanager
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from threadpoolctl import threadpool_info, threadpool_limits
+from threadpoolctl import ThreadpoolController, threadpool_info, threadpool_limits
 
 import rankrange
 from rankrange import AoRRClassifier, AoRRRegressor, RankedRangeClassifier, TKMLClassifier, find_label_issues
+from rankrange.core import threads
 from rankrange.tables.records import records
 
 
@@ -92,7 +95,13 @@ def _tree():
     return DecisionTreeClassifier(max_depth=2)
 
 
+def _refused(folder):
+    with pytest.raises(ValueError, match="m < k"):
+        AoRRClassifier(m=500, random_state=0).fit(*_rows()[:2])
+
+
 CALLS = {
+    "an error": _refused,
     "AoRRClassifier": lambda folder: AoRRClassifier(random_state=0).fit(*_rows()[:2]).predict_proba(_rows()[0]),
     "AoRRRegressor": lambda folder: AoRRRegressor(random_state=0).fit(_rows()[0], _rows()[2]),
     "RankedRangeClassifier": lambda folder: RankedRangeClassifier(_tree(), random_state=0).fit(*_rows()[:2]),
@@ -108,6 +117,23 @@ CALLS = {
 }
 
 
+@contextmanager
+def threads_in_solvers():
+    """The numbers of BLAS threads at the calls of functions of `rankrange.solvers`, constructors aside."""
+    found, libraries = set(), ThreadpoolController().select(user_api="blas").lib_controllers
+
+    def watch(frame, event, _):
+        solver = frame.f_globals.get("__name__", "").startswith("rankrange.solvers")
+        if event == "call" and solver and frame.f_code.co_name != "__init__":
+            found.add(max(library.get_num_threads() for library in libraries))
+
+    sys.setprofile(watch)
+    try:
+        yield found
+    finally:
+        sys.setprofile(None)
+
+
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", list(CALLS))
 def test_a_call_leaves_the_process_as_it_was(name, tmp_path, capsys):
@@ -115,8 +141,11 @@ def test_a_call_leaves_the_process_as_it_was(name, tmp_path, capsys):
         pytest.importorskip(package)
     with threadpool_limits(2):
         before = _state()
-        CALLS[name](tmp_path)
+        with threads_in_solvers() as inside:
+            CALLS[name](tmp_path)
         after = _state()
+    if name in ("AoRRClassifier", "AoRRRegressor", "TKMLClassifier", "an error"):
+        assert inside == (set() if name == "an error" else {1})
     # What is imported now may bring thread pools of its own.
     after["threads"] = {pool: after["threads"][pool] for pool in before["threads"]}
     assert after == before
@@ -133,3 +162,42 @@ def test_records_are_those_of_the_csv_module(text):
     except csv.Error:  # a carriage return inside a cell without quotes
         return
     assert [cells for _, cells, _ in found] == wanted
+
+
+def blas_threads():
+    return [library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas"]
+
+
+@pytest.fixture
+def two_threads():
+    with threadpool_limits(2, user_api="blas"):
+        yield blas_threads()
+
+
+def test_whoever_leaves_last_puts_back_the_threads(two_threads):
+    """Two that overlap: the first to come is the first to go."""
+    came, may_go, gone = threading.Event(), threading.Event(), threading.Event()
+
+    def first():
+        with threads.one_thread():
+            came.set()
+            may_go.wait(10)
+        gone.set()
+
+    other = threading.Thread(target=first)
+    other.start()
+    assert came.wait(10)
+    with threads.one_thread():
+        may_go.set()
+        assert gone.wait(10)
+        assert set(blas_threads()) == {1}
+    other.join()
+    assert blas_threads() == two_threads
+
+
+def test_large_products_keep_their_threads(two_threads):
+    large = np.broadcast_to(0.0, (3000, 3000))
+    with threads.threads_for(large):
+        assert blas_threads() == two_threads
+    with threads.threads_for(np.zeros((120, 4))):
+        assert set(blas_threads()) <= {1}

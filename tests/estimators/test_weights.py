@@ -64,13 +64,6 @@ def test_equal_weights_are_no_weights(name):
         assert_same(told(model.fit(X, y, sample_weight=np.full(N, weight))), reference)
 
 
-def test_a_given_m_and_C_keep_the_meaning_that_scikit_learn_gives_them():
-    for weight in (WEIGHT, WEIGHT / N):
-        ours = AoRRClassifier(0, 1.0, tol=1e-10).fit(X, LABELS, sample_weight=weight)
-        theirs = LogisticRegression(tol=1e-10, max_iter=1000).fit(X, LABELS, sample_weight=weight)
-        np.testing.assert_allclose(ours.coef_, theirs.coef_, rtol=1e-4, atol=1e-7)
-
-
 @pytest.mark.parametrize("m", [0.15, "auto"])
 def test_a_row_of_no_weight_is_no_row(m):
     weight = np.where(np.arange(N) % 5 == 0, 0.0, WEIGHT)

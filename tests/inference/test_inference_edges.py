@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 
 from rankrange import AoRRClassifier, AoRRRegressor
@@ -50,23 +49,6 @@ def test_the_curvature_lost_at_the_cut_does_not_depend_on_the_mean_slope():
     np.testing.assert_allclose(moved, curvature, rtol=1e-10, atol=1e-10)
     np.testing.assert_allclose(moved_mean, mean + shift)
     assert np.linalg.eigvalsh(curvature).min() > 0
-
-
-@pytest.mark.parametrize("step", ["reweight", "mm"])
-def test_a_step_cannot_tell_an_integer_weight_from_repeated_rows(step):
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(80, 4))
-    y = X @ [1.0, 2.0, 3.0, 0.0] + rng.normal(size=80)
-    y[:16] += 20.0
-    weight = rng.integers(0, 4, 80)
-    rows = rng.permutation(np.repeat(np.arange(80), weight))
-    model = AoRRRegressor("half", C=np.inf, step=step, random_state=0)
-    repeated, weighted = clone(model).fit(X[rows], y[rows]), model.fit(X, y, sample_weight=weight)
-    assert weighted.m_ == repeated.m_
-    np.testing.assert_allclose(weighted.coef_, repeated.coef_)
-    np.testing.assert_allclose(weighted.bse_, repeated.bse_)
-    with pytest.raises(AttributeError, match="no sample_weight"):
-        weighted.summary()
 
 
 @pytest.mark.parametrize("loss", ["squared", "huber", "absolute"])

@@ -1,14 +1,16 @@
 """The convex part equals scikit-learn where it has the model, a conic solver everywhere, and its gap holds."""
 
-import cvxpy as cp
+import itertools
+
 import numpy as np
 import pytest
 from scipy.optimize import linprog
 from scipy.sparse import random_array
 from sklearn.linear_model import QuantileRegressor
 
+import conic
 from rankrange import AoRRClassifier, AoRRRegressor, RankedRange
-from rankrange.core.losses import LOSSES, Softmax
+from rankrange.core.losses import LOSSES
 from rankrange.core.objective import ConvexProblem, Design
 from rankrange.core.risks import TopRisk
 from rankrange.solvers import convex
@@ -17,48 +19,45 @@ RNG = np.random.default_rng(7)
 N, D = 80, 4
 X = RNG.normal(size=(N, D))
 SCORE = X @ RNG.normal(size=D)
-SIGN = np.where(SCORE + RNG.normal(size=N) > 0, 1.0, -1.0)
 REAL = (SCORE + RNG.standard_t(4, size=N)) / 3
 
-CONIC = {
-    "logistic": (SIGN, lambda z: cp.logistic(-cp.multiply(SIGN, z))),
-    "hinge": (SIGN, lambda z: cp.pos(1 - cp.multiply(SIGN, z))),
-    "squared": (REAL, lambda z: cp.square(z - REAL)),
-    "absolute": (REAL, lambda z: cp.abs(z - REAL)),
-    "huber": (REAL, lambda z: cp.huber(z - REAL, 1.0) / 2),
-}
+
+def unbalanced(name, n=40, d=3):
+    """One row in eight is of a rare class, and all lie away from zero: the best intercept does too."""
+    rng, eighth = np.random.default_rng(0), np.arange(n) % 8
+    y = np.where(eighth == 0, 1.0, -1.0)
+    rows = rng.normal(size=(n, d)) + 0.5 * y[:, None] + 1.0
+    return rows, np.where(eighth < 2, eighth + 1, 0) if name == "softmax" else y
 
 
-def conic_minimum(losses, K, C, coef):
-    problem = cp.Problem(cp.Minimize(cp.sum_largest(losses, K) / K + cp.sum_squares(coef) / (2 * C)))
-    problem.solve(solver=cp.CLARABEL, tol_gap_abs=1e-11, tol_gap_rel=1e-11, tol_feas=1e-11)
-    return problem.value
+def starts_for(shape):
+    """Zero, and points near and far: far out the slopes of most rows point one way, and no intercept balances them."""
+    rng = np.random.default_rng(0)
+    yield np.zeros(shape)
+    for scale in (0.1, 3.0, 20.0):
+        for _ in range(2):
+            start = rng.normal(size=shape)
+            start[:, -1] *= scale
+            yield start
+            yield scale * start
 
 
 @pytest.mark.filterwarnings("ignore:Solution may be inaccurate")
-@pytest.mark.parametrize("C", [1.0, 1e3])
-@pytest.mark.parametrize("K", [1, 10, 40, N])
-@pytest.mark.parametrize("name", CONIC)
-def test_the_largest_losses_are_minimised_as_by_a_conic_solver(name, K, C):
-    y, losses = CONIC[name]
-    coef, intercept = cp.Variable(D), cp.Variable()
-    best = conic_minimum(losses(X @ coef + intercept), K, C, coef)
-    problem = ConvexProblem(Design(X, True), y, LOSSES[name](), C, 1, TopRisk(np.ones(len(y)), float(K)))
-    solution = convex.minimise(problem, np.zeros((1, D + 1)), tol=1e-8, max_iter=300)
-    assert solution.value == pytest.approx(best, rel=1e-7)
-    assert solution.gap <= 1e-6
-
-
-@pytest.mark.parametrize("K", [15, N])
-def test_several_classes_are_minimised_as_by_a_conic_solver(K):
-    y = np.argmax(np.stack([SCORE, -SCORE, 0.5 + RNG.normal(size=N)]), axis=0)
-    coef, intercept = cp.Variable((D, 3)), cp.Variable(3)
-    scores = X @ coef + np.ones((N, 1)) @ cp.reshape(intercept, (1, 3), order="C")
-    losses = cp.log_sum_exp(scores, axis=1) - cp.sum(cp.multiply(np.eye(3)[y], scores), axis=1)
-    best = conic_minimum(losses, K, 10.0, coef)
-    problem = ConvexProblem(Design(X, True), y, Softmax(), 10.0, 3, TopRisk(np.ones(len(y)), float(K)))
-    solution = convex.minimise(problem, np.zeros((3, D + 1)), tol=1e-8, max_iter=500)
-    assert solution.value == pytest.approx(best, rel=1e-7)
+@pytest.mark.parametrize("C", [1.0, 10.0, 1e3])
+@pytest.mark.parametrize("K", [1, 6, 30, 40])
+@pytest.mark.parametrize("name", conic.LOSSES)
+def test_minima_are_those_of_a_conic_solver_and_the_gap_is_a_bound_at_every_step_from_every_start(name, K, C):
+    """K = n, which an ordinary fit has, K < n, and an intercept that is not penalised."""
+    rows, y = unbalanced(name)
+    best, outputs = conic.least_value(name, rows, y, C, K), 3 if name == "softmax" else 1
+    problem = ConvexProblem(Design(rows, True), y, LOSSES[name](), C, outputs, TopRisk(np.ones(40), float(K)))
+    end = convex.minimise(problem, tol=1e-8, max_iter=500)
+    assert end.value == pytest.approx(best, rel=1e-7)
+    assert end.gap <= 1e-6
+    for start, budget in itertools.product(starts_for((outputs, 4)), (0, 1, 2, 3, 5, 8) if C == 10.0 else ()):
+        early = convex.minimise(problem, start, tol=1e-12, max_iter=budget)
+        assert early.value == pytest.approx(problem.value(early.W), rel=1e-12)
+        assert early.value - best <= early.gap * early.value + 1e-7 * abs(best)
 
 
 def test_average_absolute_equals_median_regression():

@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-import scipy.sparse as sp
 from scipy.optimize import minimize
 from sklearn.datasets import make_regression
 from test_elastic_net import LOSSES, drawn, least_over_dropped_rows, objective_of
@@ -94,15 +93,3 @@ def test_all_ranks_are_no_range():
     ends = [AoRRRegressor(0, k, **settings).fit(X, y).objective_ for k in (40, 39, 0.5)]
     assert ends[0] == pytest.approx(AoRRRegressor(0, **settings).fit(X, y).objective_, rel=1e-9)
     assert ends[0] >= ends[1] >= ends[2]  # fewer losses cost less
-
-
-def test_weights_and_sparse_rows_with_a_range():
-    X, y = drawn(8, 40, 15)
-    X[np.abs(X) < 1] = 0
-    weight = np.random.default_rng(0).integers(0, 3, size=40)
-    settings = {"m": 0.1, "k": 0.7, "l1_ratio": 0.5, "C": 0.1, "random_state": 0}
-    weighted = AoRRRegressor(**settings).fit(X, y, sample_weight=weight)
-    repeated = AoRRRegressor(**settings).fit(np.repeat(X, weight, axis=0), np.repeat(y, weight))
-    np.testing.assert_allclose(weighted.coef_, repeated.coef_, atol=1e-8)
-    thin = AoRRRegressor(**settings).fit(sp.csr_matrix(X), y, sample_weight=weight)
-    assert thin.objective_ == pytest.approx(weighted.objective_, rel=1e-6)

@@ -6,7 +6,6 @@ from scipy.special import expit
 
 from rankrange import AoRRClassifier
 from rankrange.core.aggregates import WorstGroup
-from rankrange.core.cuts import select, select_rows
 from rankrange.core.losses import LOSSES
 from rankrange.core.objective import Design, Objective
 from rankrange.solvers import equal_rows, solve
@@ -65,21 +64,3 @@ def test_a_table_of_binary_columns_is_fitted_with_a_certificate_and_drops_the_la
     assert fit.dropped_.shape == (N,)
     assert fit.dropped_.sum() <= round(0.13 * N)
     assert losses[fit.dropped_].min() >= losses[~fit.dropped_].max() - 1e-12
-
-
-@pytest.mark.parametrize("length", [7, 300, 5000])
-@pytest.mark.parametrize("m", [0, 40])
-def test_weighted_rows_selected_together_equal_each_one_alone(length, m):
-    values = RNG.integers(50, size=(4, length)) / 7.0
-    mass = RNG.integers(1, 30, size=length).astype(float)
-    k = 0.7 * mass.sum()
-    m = m / 300 * mass.sum()
-    together = select_rows(values, m, k, mass)
-    for i, row in enumerate(values):
-        # By the definition: each value as often as its mass says.
-        repeated = np.repeat(row, mass.astype(int))
-        alone = select(row, m, k, mass)
-        np.testing.assert_allclose(together.weights[i], alone.weights, atol=1e-12)
-        whole = np.sort(repeated)[::-1]
-        ends = np.clip(np.arange(len(whole)) + 1, m, k) - np.clip(np.arange(len(whole)), m, k)
-        assert together.total[i] == pytest.approx(float(ends @ whole), rel=1e-12)

@@ -18,7 +18,7 @@ CONVEX = [name for name in ALL if getattr(LOSSES[name], "convex", True)]
 WITH_CAPS = [name for name, make in AGGREGATES.items() if hasattr(make(np.arange(N) % 2), "caps")]
 
 
-def objective_of(loss_name, aggregate_name, m=6, k=48, weights=None, seed=0):
+def objective_of(loss_name, aggregate_name, m=6, k=48, weights=None, seed=0, l1_ratio=0.0):
     rng = np.random.default_rng(seed)
     loss = LOSSES[loss_name]()
     X = rng.normal(size=(N, D))
@@ -36,6 +36,7 @@ def objective_of(loss_name, aggregate_name, m=6, k=48, weights=None, seed=0):
         k,
         sample_weight=weights,
         aggregate=aggregate,
+        l1_ratio=l1_ratio,
     )
 
 
@@ -58,8 +59,9 @@ def test_the_weights_are_the_derivative_of_the_aggregate(loss, aggregate, weight
 
 @pytest.mark.parametrize("aggregate", AGGREGATES)
 @pytest.mark.parametrize("loss", ALL)
-def test_the_gradient_is_the_finite_difference(loss, aggregate):
-    problem = objective_of(loss, aggregate)
+@pytest.mark.parametrize("l1_ratio", [0.0, 0.3])
+def test_the_gradient_is_the_finite_difference(loss, aggregate, l1_ratio):
+    problem = objective_of(loss, aggregate, l1_ratio=l1_ratio)
     rng = np.random.default_rng(4)
     W, step = rng.normal(size=(problem.n_outputs, D + 1)), 1e-6 * rng.normal(size=(problem.n_outputs, D + 1))
     slope = (problem.value(W + step) - problem.value(W - step)) / 2
@@ -70,14 +72,18 @@ def test_the_gradient_is_the_finite_difference(loss, aggregate):
 
 
 @pytest.mark.parametrize("aggregate", AGGREGATES)
-def test_some_of_the_rows_are_an_objective_of_their_own(aggregate):
-    problem = objective_of("logistic", aggregate)
+@pytest.mark.parametrize("l1_ratio", [0.0, 0.3, 1.0])
+def test_some_of_the_rows_are_an_objective_of_their_own_with_the_same_penalty(aggregate, l1_ratio):
+    problem = objective_of("logistic", aggregate, l1_ratio=l1_ratio)
     rows = np.arange(10, 40)
     part = problem.rows(rows, 3, 25)
     W = np.random.default_rng(5).normal(size=(1, D + 1))
     s = problem.losses(problem.design.scores(W))[rows]
-    expected = part.aggregate.select(s, 3, 25, None).total / 22 + (W[0, :D] ** 2).sum() / 10
+    penalty = (1 - l1_ratio) / 2 * (W[0, :D] ** 2).sum() + l1_ratio * np.abs(W[0, :D]).sum()
+    expected = part.aggregate.select(s, 3, 25, None).total / 22 + penalty / 5
     assert part.value(W) == pytest.approx(expected)
+    if aggregate in WITH_CAPS:
+        assert part.cutting(s).value(W) == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("aggregate", AGGREGATES)

@@ -2,8 +2,6 @@
 
 import numpy as np
 import pytest
-import scipy.sparse as sp
-from sklearn.base import clone
 from sklearn.datasets import load_breast_cancer
 from sklearn.model_selection import train_test_split
 from sklearn.preprocessing import StandardScaler
@@ -190,17 +188,3 @@ def test_a_sample_keeps_some_rows_of_a_rare_class_if_the_cut_does(seed, weighted
     of_part = np.ones(part.design.n) if part.sample_weight is None else part.sample_weight
     assert part.total == 600
     assert 0 < part.m < of_part[part.y > 0].sum()
-
-
-def test_the_order_and_the_repetition_of_wide_sparse_rows_do_not_matter():
-    """A search depends on the order of the rows, so that they are put into one order first, sparse rows too."""
-    rng = np.random.default_rng(0)
-    rows = sp.random_array((300, 250), density=0.05, rng=rng, format="csr")
-    y = (np.asarray(rows.sum(axis=1)).ravel() + rng.normal(size=300) > 6.0).astype(int)
-    count = rng.integers(1, 3, 300)
-    order = rng.permutation(np.repeat(np.arange(300), count))
-    model = AoRRClassifier(0.1, C=1.0, random_state=0)
-    weighted = clone(model).fit(rows, y, count.astype(float))
-    repeated = clone(model).fit(rows[order], y[order])
-    np.testing.assert_array_equal(weighted.coef_, repeated.coef_)
-    assert weighted.certificate_ <= 1e-6

@@ -14,21 +14,6 @@ from rankrange.solvers.concentration import concentrate
 from rankrange.solvers.trim import near_minimum
 
 
-@pytest.mark.filterwarnings("ignore:.*of the rows of class")
-@pytest.mark.parametrize("l1_ratio", [0.0, 0.5])
-def test_a_cut_that_takes_a_whole_class_ends_at_once(l1_ratio):
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(1500, 74))
-    y = X[:, 0] + rng.logistic(size=1500) > 3.0
-    assert y.mean() < 0.33
-    fit = AoRRClassifier(0.33, 1.0, l1_ratio=l1_ratio, random_state=0).fit(X, y)
-    assert fit.n_iter_ <= 1
-    assert not np.any(fit.coef_)
-    assert fit.certificate_ <= 1e-6
-    if not l1_ratio:
-        assert fit.message_ == "only one class remains after the cut: any other fit is worse"
-
-
 def test_an_l1_penalty_copes_with_a_huge_a_constant_and_a_copied_column():
     rng = np.random.default_rng(0)
     X = rng.normal(size=(1101, 18))
