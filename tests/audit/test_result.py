@@ -456,3 +456,21 @@ def test_values_of_a_column_of_two_are_counted_not_ranked():
         ("fever", "1"),
     }
     assert not re.search(r"(smoker|fever|cough) [^;.]* as (high|low)", why)
+
+
+def test_empty_columns_are_named_without_a_picture_and_none_of_their_cells_counts_as_filled_in():
+    rng = np.random.default_rng(0)
+    x, empty = rng.normal(size=60), pa.nulls(60)
+    table = {"x": [None, *x[1:]], "note": empty, "y": np.where(x > 0, "up", "down")}
+    audit = audit_table(pa.table(table), "y", models="linear", jobs=1)
+    said = "1 of 2 columns were used; left out: note (no cell has a value). Filled in and marked: 1 missing cell."
+    assert said in audit.report()
+    assert [picture.name for picture in audit.evidence.columns] == ["x"]
+
+
+def test_a_number_is_expected_and_does_not_fit_better(outlying):
+    audit = outlying[2]
+    first = audit.suspects(1)[0]
+    assert audit.sentences()[-1] == (
+        f"Look at row {first.row} first: its value is {first.given}, and models expect {first.suggested}."
+    )

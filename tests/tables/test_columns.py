@@ -123,6 +123,12 @@ def test_a_column_knows_its_missing_cells_strays_and_marks():
     )
 
 
+def test_the_cell_of_a_date_has_its_time():
+    found = column(["2024-01-31 06:45", "2024-02-01", "2024-02-03 23:59:59"])
+    assert [found.cell_text(i) for i in range(3)] == ["2024-01-31T06:45", "2024-02-01", "2024-02-04T00:00"]
+    assert column(["yes", "no", "yes"]).cell_text(0) == "yes"
+
+
 def test_a_pattern_names_all_columns_that_match_it(tmp_path):
     names = ["x", "label:a", "label:b", "odd*name"]
     assert find_columns(names, ["label:*"], tmp_path) == ["label:a", "label:b"]

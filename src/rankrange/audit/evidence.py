@@ -199,8 +199,8 @@ def gather(
 
 def _comparable(column: Column) -> bool:
     """Whether the cells of a column can be compared: numbers, or texts with at most 20 or n / 2 distinct values."""
-    repeated = len(column.levels) <= max(20, len(column) // 2)
-    return column.values is not None or (column.kind != "other" and repeated)
+    repeated = column.kind != "other" and len(column.levels) <= max(20, len(column) // 2)
+    return not column.missing.all() and (column.values is not None or repeated)
 
 
 # ---- reasons ---------------------------------------------------------------------------------------------------------

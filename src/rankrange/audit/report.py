@@ -18,7 +18,7 @@ from .decisions import IdentifiedRows, target_as_text
 from .evidence import Near
 from .pictures import confusions, found_curve
 from .problems import count_problems, words_of
-from .sentences import suggestion, without_suspects
+from .sentences import columns_in_words, suggestion, without_suspects
 from .target import plain_name
 
 if TYPE_CHECKING:
@@ -92,8 +92,7 @@ def _values(audit: Audit, limit: int, rows: bool) -> dict[str, Any]:
         "without_suspects": without_suspects(audit),
         "above": int((j.losses > j.lam_hat).sum()) if j.m else 0,
         "percent": percent,
-        "unused": [column for column in audit.columns if not column.used],
-        "missing": sum(column.missing for column in audit.columns),
+        "columns_in_words": columns_in_words(audit),
         "share": lambda part, whole: f"{100 * part / whole:.1f}%" if whole else "0%",
     }
 

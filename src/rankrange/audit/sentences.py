@@ -118,8 +118,10 @@ def _next(audit: Audit) -> str:
         )
     if audit.result.task == "labels":
         return f"Look at {row} first: its labels are {first.given!r}; suggested: {suggestion(audit, first)}."
+    if audit.result.task == "numbers":
+        return f"Look at {row} first: its value is {first.given}, and models expect {first.suggested}."
     fits = "fits better" if first.p_wrong >= LIKELY else "may fit better"
-    return f"Look at {row} first: its {word} is {first.given!r}, and {first.suggested!r} {fits}."
+    return f"Look at {row} first: its label is {first.given!r}, and {first.suggested!r} {fits}."
 
 
 def without_suspects(audit: Audit) -> str:
@@ -133,6 +135,20 @@ def without_suspects(audit: Audit) -> str:
         f"Up to {share_of(j.noise.high)} of the {audit.word} may be wrong, but the audit cannot identify them. If "
         f"you review rows, begin with those that fit worst; the first is row {row_text(worst)}."
     )
+
+
+def columns_in_words(audit: Audit, most: int = 5) -> str:
+    """How many columns were used, the first that were left out by the reason, and the missing cells of the others."""
+    left_out = [column for column in audit.columns if not column.used]
+    by_reason: dict[str, list[str]] = {}
+    for column in left_out[:most]:
+        by_reason.setdefault(column.how.removeprefix("left out: "), []).append(visible(column.name, 40))
+    texts = [f"{', '.join(names)} ({visible(reason, 80)})" for reason, names in by_reason.items()]
+    more = f" and {len(left_out) - most} more" if len(left_out) > most else ""
+    rest = f"; left out: {'; '.join(texts)}{more}" if left_out else ""
+    missing = sum(column.missing for column in audit.columns if column.used)
+    filled = f" Filled in and marked: {plural(missing, 'missing cell')}." if missing else ""
+    return f"{len(audit.columns) - len(left_out)} of {plural(len(audit.columns), 'column')} were used{rest}.{filled}"
 
 
 def only_linear(task: str, plan: Plan) -> list[str]:

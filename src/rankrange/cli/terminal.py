@@ -6,7 +6,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from ..errors import with_flags
-from ..pages.text import number, percent, plural, visible
+from ..pages.text import number, percent, visible
 
 if TYPE_CHECKING:
     from ..audit.findings import Audit
@@ -58,6 +58,7 @@ def print_audit(audit: Audit, top: int, written: list[tuple[str, str]]) -> None:
     from rich.console import Console
 
     from ..audit.problems import most_certain
+    from ..audit.sentences import columns_in_words
 
     console = Console(markup=False, highlight=False, emoji=False)
     for sentence in [*audit.sentences(), *audit.review_in_words()]:
@@ -77,7 +78,7 @@ def print_audit(audit: Audit, top: int, written: list[tuple[str, str]]) -> None:
         console.print(f"\nOther problems of rows, the most certain first {count}", style="bold")
         for problem in shown:
             console.print(f"  {problem.kind}: {visible(problem.sentence, 200)}")
-    for note in [*(f"Note: {visible(note, 600)}" for note in audit.notes), *_columns(audit)]:
+    for note in [*(f"Note: {visible(note, 600)}" for note in audit.notes), columns_in_words(audit)]:
         console.print(note, style="dim")
     for what, where in written:
         console.print(f"{what[0].upper()}{what[1:]}: {visible(where)}", soft_wrap=True)
@@ -85,19 +86,6 @@ def print_audit(audit: Audit, top: int, written: list[tuple[str, str]]) -> None:
         console.print(
             "Add --report report.html for a report as a web page, --out suspects.csv for all rows.", style="dim"
         )
-
-
-def _columns(audit: Audit, most: int = 5) -> list[str]:
-    """Sentences about the first columns that were left out, grouped by the reason, and about missing cells."""
-    left_out = [column for column in audit.columns if not column.used]
-    by_reason: dict[str, list[str]] = {}
-    for column in left_out[:most]:
-        by_reason.setdefault(column.how.removeprefix("left out: "), []).append(visible(column.name, 30))
-    texts = [f"{', '.join(names)} ({visible(reason, 80)})" for reason, names in by_reason.items()]
-    more = f" and {len(left_out) - most} more" if len(left_out) > most else ""
-    missing = sum(column.missing for column in audit.columns)
-    found = [f"Left out: {'; '.join(texts)}{more}."] if left_out else []
-    return found + ([f"Missing: {plural(missing, 'cell')}, filled in and marked."] if missing else [])
 
 
 def _table(columns: dict[str, bool]) -> Any:

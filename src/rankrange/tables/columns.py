@@ -23,6 +23,8 @@ DELIMITERS = {",": "comma", ";": "semicolon", "\t": "tab", "|": "vertical bar", 
 # Fewer rows say little about the usual values of a column or the share of errors; up to this many distinct values are
 # few: whole numbers may be classes, and texts are no identifiers.
 FEW = 20
+# Dates further from 1970 than this, in days, are shown as numbers.
+_LAST_DATE = 2e6
 
 
 # ---- values ----------------------------------------------------------------------------------------------------------
@@ -130,9 +132,11 @@ class Column:
         return [*map([*self.levels, ""].__getitem__, self.codes.tolist())]
 
     def cell_text(self, row: int) -> str:
-        """The cell of a row as text; a missing text is "", a missing number "(missing)"."""
+        """The cell of a row as text, a date with its time; a missing text is "", a missing number "(missing)"."""
         if self.values is not None:
-            return self.value_text(float(self.values[row]))
+            value = float(self.values[row])
+            timed = self.kind == "dates" and value % 1 > 0 and abs(value) < _LAST_DATE
+            return str(np.datetime64(round(1440 * value), "m")) if timed else self.value_text(value)
         return "" if self.codes[row] < 0 else visible(self.levels[self.codes[row]], 60)
 
     def value_text(self, value: float, digits: int = 5) -> str:
@@ -141,7 +145,7 @@ class Column:
             return "(missing)"
         if self.kind == YES_OR_NO:
             return "yes" if value else "no"
-        if self.kind == "dates" and abs(value) < 2e6:
+        if self.kind == "dates" and abs(value) < _LAST_DATE:
             return str(np.datetime64(int(np.floor(value)), "D"))
         return number(value, digits)
 
