@@ -45,7 +45,7 @@ from .steps import Descent, End
 # The largest number of entries of the sample.
 _SAMPLE_NUMBERS = 40_000_000
 # More searches than in memory, on about this many rows of a large sample: their starts determine the minimum.
-_SEARCHES, _SEARCH_ROWS = 3, 1 << 15
+_SEARCHES, _SEARCH_ROWS = 3, 1 << 12
 # Parameters that need the rows in memory, and the values that they must have here.
 _IN_MEMORY = {"aggregate": None, "l1_ratio": 0.0, "step": None}
 
@@ -271,7 +271,7 @@ def _search(sample: Objective, share: float, given: Array | None, settings: Sett
     spread = 2.5 * math.sqrt(size * share * (1.0 - share)) * sample.total / size
     upper, lower = (_rank(rank + spread, sample) for rank in (sample.m, sample.k))
     upper = min(upper, 0.9 * lower) if sample.sample_weight is not None else min(upper, int(0.9 * lower))
-    step = max(1, size // _SEARCH_ROWS)
+    step = -(-size // _SEARCH_ROWS)
     part = sample.rows(np.arange(0, size, step), 0, 1)
     ratio = part.total / sample.total
     part = replace(part, m=_rank(upper * ratio, part), k=_rank(lower * ratio, part))

@@ -170,8 +170,11 @@ def describe(chunk: Chunk, message: Sampling) -> Description:
     xp, weight = namespace(y), None if weight is None else cast(weight, "float64")
     mass_of_label: Counter[Any] = Counter()
     if message.classify:
-        labels, codes = xp.unique(y, return_inverse=True)
-        masses = xp.bincount(codes, weights=weight)
+        if weight is None:
+            labels, masses = xp.unique(y, return_counts=True)
+        else:
+            labels, codes = xp.unique(y, return_inverse=True)
+            masses = xp.bincount(codes, weights=weight)
         mass_of_label.update(dict(zip(host(labels).tolist(), host(masses).tolist(), strict=True)))
     chosen = message.numbers(chunk.first_row, X.shape[0]) - chunk.first_row
     part = chunk.rows(beside(chosen, X))

@@ -1,9 +1,9 @@
 """Newton steps on all rows and their certificate.
 
-A step uses the Hessian of the kept rows, corrected by the changes of the gradient in earlier steps (L-BFGS), because
-rows cross the cuts. If k is smaller than n, a minimum may lie on kinks, where rows are tied at the lower cut. If no
-step decreases F, the rows next to this cut are therefore modelled one by one (`solve_band`). The certificate is a lower
-bound on F by tangents of the losses.
+A step uses the Hessian of the kept rows, less the curvature that is lost because rows cross the cuts, corrected by the
+changes of the gradient in earlier steps (L-BFGS). If k is smaller than n, a minimum may lie on kinks, where rows are
+tied at the lower cut. If no step decreases F, the rows next to this cut are therefore modelled one by one
+(`solve_band`). The certificate is a lower bound on F by tangents of the losses.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import scipy.sparse as sp
 from ..core.arrays import Array
 from ..core.objective import Design
 from ..solvers.concentration import hessian
-from ..solvers.descent import Log, Metric, add_diagonal, inverse_hessian, relative
+from ..solvers.descent import Log, Metric, add_diagonal, bounded_difference, inverse_hessian, relative
 from ..solvers.inner.band import solve_band
 from ..solvers.inner.bounds import balance
 from .evaluation import FullData, Iterate, kept_share
@@ -28,6 +28,8 @@ from .kernels import MASS, OFFSET, Cutting, Interval, Request, slopes_of
 MAX_PARAMETERS = 1500
 # The ridge of a factored Hessian, and the tolerance of the small problem relative to F.
 _RIDGE, _EXACT = 1e-12, 1e-14
+# The share of the curvature that remains at least, whatever rows cross the cuts.
+_LEAST = 0.1
 
 
 class Band(NamedTuple):
@@ -64,7 +66,10 @@ class Local:
         """The approximate Hessian for steps: of all parameters or, if they are many, one that all scores share."""
         if not self.few_parameters:
             return Metric(hessian(self.sample, self.iterate.W))
-        return Metric(self._regularised(1.0), _RIDGE)
+        matrix = self._regularised(1.0)
+        if self.r == 1:
+            matrix = bounded_difference(matrix, self.data.crossing(self.iterate), _LEAST)
+        return Metric(matrix, _RIDGE)
 
     @cached_property
     def gap(self) -> float:
@@ -79,7 +84,7 @@ class Local:
         data, value, W = self.data, self.iterate.value, self.iterate.W
         table = self.band.table if self.kinked else self.iterate.table
         best = max(_lower_bound(data, table), _lower_bound(data, self.iterate.table))
-        for everywhere in (False, True) if self.few_parameters else ():
+        for everywhere in (False, True) if self._nearly_minimal(table) else ():
             start = self._moved(table, W, True) if everywhere else (table, W)
             moved = None if start is None else self._moved(*start, False)
             best = max([best, *(_lower_bound(data, pair[0]) for pair in (start, moved) if pair is not None)])
@@ -124,13 +129,24 @@ class Local:
         share = 1.0 if everywhere else float(certain[:, MASS].sum()) / data.kept
         if share == 0:
             return None
-        gradient = slopes_of(table.sum(axis=0), self.r)[:, : self.p] / data.kept + self.sample.penalty_gradient(at)
-        step = -Metric(self._regularised(share), _RIDGE).solve(gradient.ravel()).reshape(at.shape)
+        gradient, step = self._newton_step(table, at, share)
         if everywhere and -2.0 * float(np.vdot(step, gradient)) > data.tol * abs(self.iterate.value):
             return None
         self.all_moved = everywhere or self.all_moved
         request = Request(at + step, among=among)
         return table - certain + (data.on_all(request) if everywhere else data.on_sample(request)), at + step
+
+    def _nearly_minimal(self, table: Array) -> bool:
+        """Whether a Newton step on the kept rows gains less than the tolerance; otherwise no bound can prove it."""
+        if not self.few_parameters:
+            return False
+        gradient, step = self._newton_step(table, self.iterate.W, 1.0)
+        return -0.5 * float(np.vdot(step, gradient)) <= self.data.tol * abs(self.iterate.value)
+
+    def _newton_step(self, table: Array, at: Array, share: float) -> tuple[Array, Array]:
+        """The gradient at the parameters `at` of the tangents in `table`, and the step that cancels it."""
+        gradient = slopes_of(table.sum(axis=0), self.r)[:, : self.p] / self.data.kept + self.sample.penalty_gradient(at)
+        return gradient, -Metric(self._regularised(share), _RIDGE).solve(gradient.ravel()).reshape(at.shape)
 
     def step(self, pairs: list[tuple[Array, Array, Array]]) -> tuple[Array, float]:
         """The next step, and the decrease of F that the model predicts.

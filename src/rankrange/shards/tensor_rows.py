@@ -15,17 +15,17 @@ from torch.utils.dlpack import from_dlpack
 from ..core.arrays import Array
 from .rows import Chunk, LocalRows
 
-# Entries of X in one chunk.
-_CHUNK_NUMBERS = 1 << 27
-# The largest number of the rows that brackets and Hessians come from; with many columns half a chunk.
-_SPACED_ROWS = 1 << 19
+# Rows of one chunk, whose losses, slopes and sums take about 150 bytes each.
+_CHUNK_ROWS = 1 << 24
+# The largest number of entries of the rows that brackets and Hessians come from, and of these rows.
+_SPACED_NUMBERS, _SPACED_ROWS = 1 << 26, 1 << 19
 
 
 class TensorRows(LocalRows):
     """Rows (n, d) in float32 or float64, targets and weights on one device; `labels` if the targets are their codes."""
 
     place = "on a device"
-    collected_bytes = 32_000_000
+    collected_bytes = 16_000_000
 
     def __init__(
         self, X: Tensor, y: Tensor, weight: Tensor | None, labels: Array | None = None, sample_rows: int = 1 << 14
@@ -33,8 +33,8 @@ class TensorRows(LocalRows):
         self.X, self.y, self.weight, self.labels = X, y, weight, labels
         self.n_rows, self.n_columns = map(int, X.shape)
         self.sample_rows = sample_rows
-        self.chunk_rows = max(_CHUNK_NUMBERS // self.n_columns, 1)
-        self.spaced_rows = min(_SPACED_ROWS, self.chunk_rows // 2)
+        self.chunk_rows = _CHUNK_ROWS
+        self.spaced_rows = min(_SPACED_ROWS, max(_SPACED_NUMBERS // self.n_columns, 1))
 
     def chunks(self) -> Iterator[Chunk]:
         whole = Chunk(0, self.X, self.y, self.weight)

@@ -30,7 +30,7 @@ def make_cut(
 ) -> Tensor:
     """The cut from its two values and the numbers of losses above and equal to them; lam_hat is infinite for m = 0."""
     same = lam == lam_hat
-    at_lam = (k - above_k).masked_fill(same, k - m) / tied_k
+    at_lam = torch.where(same, k - m, k - above_k) / tied_k  # masked_fill would wait for m and k of a device
     at_hat = (1.0 - (m - above_m) / tied_m.clamp(min=1.0)).masked_fill(same, 0.0)
     return torch.stack([lam.to(at_lam.dtype), lam_hat.to(at_lam.dtype), at_lam, at_hat], -1)
 
