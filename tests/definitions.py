@@ -1,4 +1,4 @@
-"""Oracles: definitions of the paper, computed from sorted values, for tests of several packages."""
+"""What tests of several packages share: a definition of the paper from sorted values, and a loss that is not ours."""
 
 
 def tkml_by_definition(true, f, k, two_sided):
@@ -9,3 +9,19 @@ def tkml_by_definition(true, f, k, two_sided):
     if two_sided and true.sum() > k:
         return max(0.0, 1 + max(f[~true]) - sorted(f[true], reverse=True)[k - 1])
     return max(0.0, 1 + order[k] - min(f[true]))
+
+
+class GemanMcClure:
+    """r^2 / (1 + r^2) with r = z - y: far rows pull less and less, so that it bends both ways."""
+
+    targets = "numbers"
+    convex = False
+
+    def value(self, y, z):
+        return (z - y) ** 2 / (1 + (z - y) ** 2)
+
+    def value_and_derivative(self, y, z):
+        return self.value(y, z), 2 * (z - y) / (1 + (z - y) ** 2) ** 2
+
+    def curvature(self, y, z):
+        return (2 - 6 * (z - y) ** 2) / (1 + (z - y) ** 2) ** 3

@@ -7,13 +7,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from rankrange import (
-    AoRRClassifier,
-    AoRRRegressor,
-    RankedRangeClassifier,
-    TKMLClassifier,
-    noise,
-)
+from rankrange import AoRRClassifier, AoRRRegressor, RankedRangeClassifier, TKMLClassifier, noise
 from rankrange.onnx import register_converters, to_onnx
 
 # What skl2onnx and onnx warn of inside is not ours to fix.

@@ -447,22 +447,6 @@ def test_robust_distances_find_a_far_cluster():
     assert robust_distances(np.zeros((30, 2)))[1] == np.inf
 
 
-def test_an_audit_of_a_numeric_target_names_bad_leverage_points():
-    pytest.importorskip("pyarrow")
-    pd = pytest.importorskip("pandas")
-    from rankrange.audit import audit_table
-
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(200, 2))
-    y = 1000.0 * (X @ [2.0, -1.0]) + 100.0 * rng.normal(size=200)
-    X[:3] += 12.0
-    frame = pd.DataFrame({"a": X[:, 0], "b": X[:, 1], "price": y}, index=[f"house {i}" for i in range(200)])
-    found = [p for p in audit_table(frame, "price").row_problems if p.kind == "bad leverage point"]
-    assert [problem.rows for problem in found] == [("house 0",), ("house 1",), ("house 2",)]
-    off = [float(problem.sentence.split("fit by ")[1].replace(",", "")) for problem in found]
-    assert off == pytest.approx([12_000.0] * 3, rel=0.05)
-
-
 def test_trimmed_logistic_fits_have_wider_errors_than_their_kept_rows():
     from scipy.special import expit
 

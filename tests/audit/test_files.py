@@ -33,10 +33,7 @@ BAD = {
         b"Report of March\n" + GOOD,
         "got one column, 'Report of March', in .*; delete lines above the header, or pass .* as --delimiter",
     ),
-    "one class": (
-        GOOD.replace(b",1\n", b",0\n"),
-        r"two classes of at least 5 rows, got 1 .* \(of '0'\); choose",
-    ),
+    "one class": (GOOD.replace(b",1\n", b",0\n"), r"two classes of at least 5 rows, got 1 .* \(of '0'\); choose"),
     "duplicate names": (
         GOOD.replace(b"a,b,y", b"a,a,y"),
         "column names must differ, got 'a' more than once .*; rename",

@@ -13,15 +13,7 @@ pytest.importorskip("pyarrow")
 pytest.importorskip("jinja2")
 
 from rankrange import cli
-from rankrange.audit import (
-    Decision,
-    Decisions,
-    audit_file,
-    merge_decisions,
-    read_decisions,
-    read_reviews,
-    recalibrate,
-)
+from rankrange.audit import Decision, Decisions, audit_file, merge_decisions, read_decisions, read_reviews, recalibrate
 from rankrange.audit.reviewers import reviews_in_words
 from rankrange.errors import UserError
 

@@ -11,15 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rankrange.core.losses import (
-    LOSSES,
-    TKML,
-    Hinge,
-    Huber,
-    Logistic,
-    Loss,
-    log_of_sum,
-)
+from rankrange.core.losses import LOSSES, TKML, Hinge, Huber, Logistic, Loss, log_of_sum
 
 CASES = {name: loss() for name, loss in LOSSES.items()} | {
     "huber, narrow": Huber(delta=0.25),

@@ -81,8 +81,7 @@ def test_ranges_are_values():
 
 
 @pytest.mark.parametrize(
-    "keep",
-    [RankedRange(1, 0.5), RankedRange.median(), RankedRange.kth(0.25), RankedRange.robust_maximum(0.25)],
+    "keep", [RankedRange(1, 0.5), RankedRange.median(), RankedRange.kth(0.25), RankedRange.robust_maximum(0.25)]
 )
 def test_the_repr_gives_the_range_back(keep):
     names = {"RankedRange": RankedRange}

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from sklearn.datasets import make_blobs, make_classification
+from sklearn.datasets import make_classification
 from sklearn.metrics import balanced_accuracy_score
 
 from rankrange import AoRRClassifier, AoRRRegressor, noise
@@ -24,13 +24,6 @@ def overlapping(n=200, seed=0, flipped=0.0, far=0.0):
         X[part] *= out
         y[part] = 1 - y[part]
     return X, y
-
-
-def test_nothing_is_cut_where_cutting_does_not_help():
-    X, y = make_blobs(300, random_state=0, cluster_std=0.6)
-    fit = AoRRClassifier(random_state=0).fit(X, y)
-    assert fit.m_ == 0
-    assert not fit.dropped_.any()
 
 
 def test_far_rows_with_wrong_labels_are_cut():
@@ -187,16 +180,6 @@ def test_auto_never_cuts_more_than_half_of_a_class(seed, C):
     assert max(model.dropped_[y == label].mean() for label in (0, 1)) <= 0.5
 
 
-def test_auto_leaves_half_of_a_rare_class_beside_wrong_labels():
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(1500, 8))
-    z = 3.0 * X @ rng.normal(size=8) / np.sqrt(8) + rng.logistic(size=1500)
-    y = noise.symmetric((z > np.quantile(z, 0.88)).astype(int), 0.1, 0)
-    model = AoRRClassifier(random_state=0).fit(X, y)  # a warning would be an error
-    assert model.m_ > 0
-    assert max(model.dropped_[y == label].mean() for label in (0, 1)) <= 0.5
-
-
 def test_the_rule_counts_the_mass_of_each_class():
     y = np.where(np.arange(100) < 20, 1.0, -1.0)
     objective = Objective(Design(np.ones((100, 1)), False), y, Logistic(), 1.0, m=0, k=100)
@@ -287,15 +270,6 @@ def test_clustered_outliers_of_a_regression_are_cut(share, seed):
     assert model.dropped_[bad].all()
     assert abs(model.intercept_) < 0.4
     assert model.noise_interval_[0] <= share <= model.noise_interval_[1]
-
-
-def test_the_line_of_scikit_learns_ransac_data_is_found():
-    rng = np.random.default_rng(0)
-    x = np.arange(-200.0, 200.0)
-    data = np.column_stack([x, 0.2 * x + 20.0])
-    data[rng.permutation(400)[:160]] += 50.0 + 10.0 * rng.random((160, 2))
-    model = AoRRRegressor(random_state=0).fit(data[:, :1], data[:, 1])
-    np.testing.assert_allclose([model.coef_[0], model.intercept_], [0.2, 20.0], atol=1e-3)
 
 
 def test_the_share_of_errors_is_computed_when_it_is_read(monkeypatch):

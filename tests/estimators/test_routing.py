@@ -14,6 +14,7 @@ from rankrange import (
     AoRRRegressor,
     PartialAUCClassifier,
     RankedRangeClassifier,
+    RankWeights,
     TKMLClassifier,
 )
 from rankrange.crossfit.folds import draw_folds, hold_out
@@ -73,6 +74,11 @@ COPIES = {
     "labels, folds": (TKMLClassifier(C=1.0, validation=3, max_iter=30, random_state=0), "stop_score_", 0.75),
     "partial AUC": (PartialAUCClassifier((0.0, 0.5), train_fpr=(0.0, 1.0), random_state=0), "slope_", 0.6),
     "penalty of classes": (AoRRClassifier(0, **L1), "C_", 1.0),
+    "weights by rank": (
+        AoRRClassifier(C="auto", aggregate=RankWeights("extremile", tau=0.6), random_state=0),
+        "C_",
+        0.1,
+    ),
     "penalty of numbers": (AoRRRegressor(0, **L1), "C_", 1.0),
 }
 

@@ -10,12 +10,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LinearRegression
 from sklearn.naive_bayes import GaussianNB
 
-from rankrange import (
-    AoRRClassifier,
-    AoRRRegressor,
-    RankedRangeClassifier,
-    RankedRangeRegressor,
-)
+from rankrange import AoRRClassifier, AoRRRegressor, RankedRangeClassifier, RankedRangeRegressor
 from rankrange.shards import ArrayRows
 
 

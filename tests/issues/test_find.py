@@ -44,15 +44,11 @@ def test_the_table_is_sorted_and_says_what_it_means():
     assert set(np.unique(table["cut"])) <= {0.0, 0.5, 1.0}
     np.testing.assert_array_equal(table["cut"] == 1, table["cut"] > 0.99)
     assert (table["distance"][table["cut"] == 1] > 0).all()
+    np.testing.assert_allclose(
+        table["fdr"], np.cumsum(1.0 - table["p_wrong"]) / np.arange(1, len(table) + 1), atol=1e-12
+    )
     assert "suspects among 300 rows" in repr(issues)
     assert len(issues) == len(table)
-
-
-def test_the_false_discovery_rate_is_the_mean_of_one_less_p_wrong():
-    X, _, given = planted()
-    issues = find_label_issues(X, given, trees=False, random_state=0)
-    counts = np.arange(1, len(issues) + 1)
-    np.testing.assert_allclose(issues["fdr"], np.cumsum(1.0 - issues["p_wrong"]) / counts, atol=1e-12)
 
 
 def test_every_prediction_of_an_audit_is_out_of_fold():

@@ -7,11 +7,7 @@ import numpy as np
 import pytest
 from sklearn.linear_model import LogisticRegression
 
-from rankrange import (
-    RankedRangeClassifier,
-    find_label_issues,
-    noise,
-)
+from rankrange import RankedRangeClassifier, find_label_issues, noise
 from rankrange.audit import audit_table
 from rankrange.issues.sentences import percent, remark, share_sentence
 

@@ -162,52 +162,36 @@ def test_weights_are_repetition_and_order_does_not_matter(seed, n_classes):
     assert sum(weighted.weights.values()) == pytest.approx(1.0)
 
 
-def test_names_of_the_classes_do_not_matter():
+def test_names_of_classes_and_names_and_order_of_members_do_not_matter():
     P, _, given_labels = table(500, 4, rates=[0.3, 0.0, 0.1, 0.0])
     order = np.array([2, 0, 3, 1])
-    one = LabelNoiseModel().fit({"m": P}, given_labels)
-    other = LabelNoiseModel().fit({"m": P[:, order]}, np.argsort(order)[given_labels])
+    members = {"sharp": P, "blurred": 0.5 * P + 0.5 / 4, "rounded": P.round(1) + 1e-3}
+    one = LabelNoiseModel().fit(members, given_labels)
+    turned = {f"another {name}": members[name][:, order] for name in reversed(members)}
+    other = LabelNoiseModel().fit(turned, np.argsort(order)[given_labels])
+    assert {name.removeprefix("another "): w for name, w in other.weights.items()} == pytest.approx(
+        one.weights, abs=1e-6
+    )
     np.testing.assert_allclose(other.p_wrong, one.p_wrong, atol=1e-6)
     np.testing.assert_allclose(other.transition, one.transition[np.ix_(order, order)], atol=1e-6)
 
 
-def test_order_and_names_of_the_members_do_not_matter():
-    P, _, codes = table(400, 3, rates=0.1)
-    members = {"sharp": P, "blurred": 0.5 * P + 0.5 / 3, "rounded": P.round(1) + 1e-3}
-    one = LabelNoiseModel().fit(members, codes)
-    other = LabelNoiseModel().fit({f"another {name}": members[name] for name in reversed(members)}, codes)
-    np.testing.assert_allclose(other.p_wrong, one.p_wrong, atol=1e-6)
-    assert {name.removeprefix("another "): weight for name, weight in other.weights.items()} == pytest.approx(
-        one.weights, abs=1e-6
-    )
-
-
-@pytest.fixture(scope="module")
-def many_tables():
-    """(p_wrong, wrong) of the rows of 40 tables with 2 to 5 classes, from clear to overlapping, up to 30% wrong."""
+def test_labels_are_wrong_as_often_as_p_wrong_states_at_both_ends_and_more_often_the_larger_it_is():
+    """The rows of 40 tables with 2 to 5 classes, from clear to overlapping, up to 30% wrong."""
     rng, found = np.random.default_rng(0), []
     for seed in range(40):
         n_classes, rate = int(rng.choice([2, 3, 5])), float(rng.choice([0.0, 0.02, 0.05, 0.1, 0.2, 0.3]))
         margin, overlap = rng.uniform(2.5, 8.0), rng.uniform(0.0, 1.5)
         P, true, given = table(400, n_classes, margin, rate, 1000 + seed, overlap)
         found.append((LabelNoiseModel().fit({"model": P}, given).p_wrong, given != true))
-    return tuple(np.concatenate(part) for part in zip(*found, strict=True))
-
-
-def test_labels_are_wrong_as_often_as_p_wrong_states_at_both_ends(many_tables):
-    p_wrong, wrong = many_tables
+    p_wrong, wrong = (np.concatenate(part) for part in zip(*found, strict=True))
     sure, likely = p_wrong < 0.01, p_wrong >= 0.8
     assert sure.mean() > 0.4
     assert wrong[sure].mean() <= 0.01
     assert wrong[likely].mean() >= 0.8
     assert 0.5 * wrong.sum() <= p_wrong.sum() <= 1.5 * wrong.sum()
-
-
-def test_labels_with_a_larger_p_wrong_are_wrong_more_often(many_tables):
-    p_wrong, wrong = many_tables
     group = np.digitize(p_wrong, [0.01, 0.05, 0.2, 0.5, 0.8])
-    shares = [wrong[group == g].mean() for g in range(6)]
-    assert (np.diff(shares) > 0).all()
+    assert (np.diff([wrong[group == g].mean() for g in range(6)]) > 0).all()
 
 
 @settings(max_examples=10, deadline=None)

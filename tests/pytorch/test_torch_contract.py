@@ -227,7 +227,16 @@ def test_autocast_gives_a_float_and_gradients_of_the_dtype_of_the_leaf(name):
     assert leaf.grad.isfinite().all()
 
 
-@pytest.mark.parametrize("name", [name for name in LOSSES if name not in ("WorstGroupLoss", "partial AUC of a stream")])
+# Compilation takes a second or two: of losses with the same steps one is in the default run.
+ALIKE = ("class weights", "per class", "all tokens", "auto by sequence")
+COMPILED = [
+    pytest.param(name, marks=pytest.mark.slow if name in ALIKE else ())
+    for name in LOSSES
+    if name not in ("WorstGroupLoss", "partial AUC of a stream")
+]
+
+
+@pytest.mark.parametrize("name", COMPILED)
 def test_a_compiled_step_is_the_eager_one(name):
     torch._dynamo.reset()
     loss, call = used(name)

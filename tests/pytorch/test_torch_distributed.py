@@ -244,7 +244,7 @@ def test_tracked_cuts_are_the_same_everywhere_and_gradients_those_of_the_joined_
 
 def leave(rank, sizes, how, folder):
     """The last process dies or stalls before a ranking; the other tells how its own call ended, and how soon."""
-    group = dist.new_group(timeout=datetime.timedelta(seconds=8))  # a busy machine needs some
+    group = dist.new_group(timeout=datetime.timedelta(seconds=4))  # a busy machine needs some
     rrt.ranked_range(torch.rand(3), 0.1, 0.9, group=group)
     if rank == 1:
         if how == "dies":

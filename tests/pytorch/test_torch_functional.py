@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 
 import rankrange as rr
+from definitions import tkml_by_definition
 from rankrange.core.losses import TKML
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
@@ -100,17 +101,6 @@ def test_edges(losses, m, k, expected, weights):
 # --- TKML ---------------------------------------------------------------------------------------------------------
 
 
-def tkml_by_definition(scores, true, k, two_sided):
-    """The loss of one row, from its sorted scores."""
-    false = [f for j, f in enumerate(scores) if j not in true]
-    mine = sorted((scores[j] for j in true), reverse=True)
-    if not true or (two_sided and len(true) > k and not false):
-        return 0.0
-    if two_sided and len(true) > k:
-        return max(0.0, 1 + max(false) - mine[k - 1])
-    return max(0.0, 1 + sorted(scores, reverse=True)[k] - mine[-1])
-
-
 @st.composite
 def scored_rows(draw):
     n_rows, n_labels = draw(st.integers(1, 5)), draw(st.integers(2, 8))
@@ -128,9 +118,7 @@ def test_tkml_is_its_definition_and_its_gradient_the_numpy_one(case):
     scores = torch.tensor(z, requires_grad=True)
     losses = rrt.tkml(scores, torch.tensor(y), k, two_sided=two_sided, reduction="none")
     losses.sum().backward()
-    expected = [
-        tkml_by_definition(row, set(np.flatnonzero(mask)), k, two_sided) for row, mask in zip(z, y, strict=True)
-    ]
+    expected = [tkml_by_definition(mask, row, k, two_sided) for row, mask in zip(z, y, strict=True)]
     np.testing.assert_allclose(losses.detach(), expected, rtol=1e-12, atol=1e-12)
     np.testing.assert_allclose(scores.grad, TKML(k, two_sided).value_and_derivative(y, z)[1], atol=1e-12)
 

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from definitions import tkml_by_definition
 from rankrange import AoRRClassifier, TKMLClassifier, algorithms
 
 
@@ -23,12 +24,6 @@ def _labels(seed: int, n: int = 50, d: int = 4, labels: int = 5):
 
 def _largest(s, count: int) -> float:
     return float(sum(sorted(s, reverse=True)[:count]))
-
-
-def _tkml_by_definition(Z, Y, top_k: int):
-    return np.array(
-        [max(0.0, 1.0 + sorted(z, reverse=True)[top_k] - min(z[y == 1])) for z, y in zip(Z, Y, strict=True)]
-    )
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -93,12 +88,7 @@ def test_thresholds_from_clean_rows_drop_about_the_wrong_labels():
 def test_without_thresholds_algorithm_2_finds_the_ordinary_fit():
     X, y = _table(2)
     run = algorithms.dca_without_k_and_m(
-        *(X, y, X, y),
-        loss="logistic",
-        upper=lambda s: np.inf,
-        lower=lambda s: -1.0,
-        outer_steps=1,
-        inner_steps=3000,
+        *(X, y, X, y), loss="logistic", upper=lambda s: np.inf, lower=lambda s: -1.0, outer_steps=1, inner_steps=3000
     )
     ordinary = AoRRClassifier(m=0, k=1.0, C=1e4, fit_intercept=False, tol=1e-9).fit(X, y)
     np.testing.assert_allclose(run.theta, ordinary.coef_, rtol=1e-3)
@@ -125,7 +115,8 @@ def test_the_algorithms_for_labels_lower_the_objective_of_the_definition(m):
         if m
         else algorithms.tkml(X, Y, 2, outer_steps=5, inner_steps=300)
     )
-    losses = sorted(_tkml_by_definition(X @ run.theta.T, Y, 2), reverse=True)
+    rows = zip(Y == 1, X @ run.theta.T, strict=True)
+    losses = sorted((tkml_by_definition(y, z, 2, two_sided=False) for y, z in rows), reverse=True)
     assert run.objective[-1] == pytest.approx(np.mean(losses[m:k]))
     assert run.objective[-1] < 0.8 * run.objective[0]
     assert m == 0 or (run.lam_hat, run.lam) == pytest.approx((losses[m - 1], losses[k - 1]))

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from definitions import tkml_by_definition
 from rankrange import algorithms
 from reproduction import baselines
 
@@ -20,7 +21,7 @@ def top_k_hinge(y, z, k):
 
 
 def tkml(y, z, k):
-    return max(0.0, 1.0 + largest(z, k + 1)[-1] - min(z[y]))
+    return tkml_by_definition(y, z, k, two_sided=False)
 
 
 def of_algorithm(loss):

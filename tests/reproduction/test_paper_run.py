@@ -147,10 +147,7 @@ def test_table_16_has_its_steps():
 
 @pytest.mark.parametrize(
     ("name", "dataset", "part"),
-    [
-        ("binary", "monk", "hinge"),
-        pytest.param("tkml-aorr", "yeast", "noise=0.2", marks=pytest.mark.data),
-    ],
+    [("binary", "monk", "hinge"), pytest.param("tkml-aorr", "yeast", "noise=0.2", marks=pytest.mark.data)],
 )
 @pytest.mark.filterwarnings("ignore")
 def test_no_choice_of_the_held_out_protocol_sees_test_labels(name, dataset, part, monkeypatch):

@@ -70,7 +70,10 @@ def assert_calibrated(p_wrong, wrong):
     assert error < 0.03
 
 
-@pytest.mark.parametrize(("classes", "noise"), [(2, 0.02), (3, 0.1), pytest.param(3, 0.3, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    ("classes", "noise"),
+    [pytest.param(2, 0.02, marks=pytest.mark.slow), (3, 0.1), pytest.param(3, 0.3, marks=pytest.mark.slow)],
+)
 def test_p_wrong_is_calibrated_and_ranks_as_well_as_in_memory(classes, noise):
     X, given, wrong = table(classes, noise)
     outside = find_label_issues(chunks(X, given), random_state=0)

@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from definitions import GemanMcClure
 from rankrange.core.aggregates import AGGREGATES, Aggregate
 from rankrange.core.losses import LOSSES
 from rankrange.core.objective import Design, Objective
@@ -138,22 +139,6 @@ def test_a_loss_that_lacks_something_is_named_before_anything_runs():
     )
     with pytest.raises(TypeError, match=r"needs a loss with curvature; OnlyValues has none"):
         solve(problem)
-
-
-class GemanMcClure:
-    """r^2 / (1 + r^2) with r = z - y: far rows pull less and less, so that it bends both ways."""
-
-    targets = "numbers"
-    convex = False
-
-    def value(self, y, z):
-        return (z - y) ** 2 / (1 + (z - y) ** 2)
-
-    def value_and_derivative(self, y, z):
-        return self.value(y, z), 2 * (z - y) / (1 + (z - y) ** 2) ** 2
-
-    def curvature(self, y, z):
-        return (2 - 6 * (z - y) ** 2) / (1 + (z - y) ** 2) ** 3
 
 
 def test_a_loss_that_is_not_convex_is_descended_and_nothing_is_proved():

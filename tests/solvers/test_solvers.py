@@ -12,7 +12,6 @@ from rankrange.core.losses import LOSSES, Logistic
 from rankrange.core.objective import Design, Objective
 from rankrange.solvers import Settings, search
 from rankrange.solvers.descent import Metric, descend
-from rankrange.solvers.polish import bilevel
 from rankrange.solvers.trim import subsample
 from reproduction import data
 
@@ -28,24 +27,8 @@ def objective(loss="logistic", m=12, k=90, C=100.0, weight=None):
     return Objective(Design(X, True), y, LOSSES[loss](), C, 1, m=m, k=k, sample_weight=weight)
 
 
-def definition(problem, W):
-    """The objective from its definition: sort, slice, mean."""
-    s = np.sort(problem.loss.value(problem.y, X @ W[0, :-1] + W[0, -1]))[::-1]
-    return s[problem.m : problem.k].mean() + (W[0, :-1] ** 2).sum() / (2 * problem.C)
-
-
 def searched(objective, W=None, **settings):
     return search(objective, W, Settings(**settings))
-
-
-@pytest.mark.parametrize("loss", ["logistic", "hinge", "squared", "absolute", "huber"])
-def test_rounds_of_dropping_and_fitting_never_increase_the_objective(loss):
-    problem = objective(loss)
-    for _ in range(3):
-        result = bilevel(problem, RNG.normal(size=(1, D + 1)))
-        values = np.array([value for _, value in result.history])
-        assert (np.diff(values) <= 1e-10).all()
-        assert result.value == pytest.approx(definition(problem, result.w), rel=1e-9)
 
 
 def test_batched_descent_equals_one_start_at_a_time():
@@ -143,7 +126,7 @@ def test_breast_cancer_is_always_below_the_printed_algorithm(n_splits):
     assert pairs[:, 0].mean() <= 0.15 * pairs[:, 1].mean()
 
 
-def far_outliers(n, d, seed, distance=12.0):
+def far_outliers(n, d, seed, distance):
     """Ten per cent of the rows in one far cluster with the wrong label."""
     rng = np.random.default_rng(seed)
     X, w = rng.normal(size=(n, d)), rng.normal(size=d)
@@ -155,21 +138,18 @@ def far_outliers(n, d, seed, distance=12.0):
     return X, y, w, out
 
 
-@pytest.mark.parametrize("seed", range(12))
-def test_far_outliers_are_cut_whatever_the_seed(seed):
-    X, y, w, out = far_outliers(20_000, 50, seed)
-    fit = AoRRClassifier(m=0.1, k=1.0, C=1.0, random_state=seed).fit(X, y)
-    cosine = fit.coef_[0] @ w / np.linalg.norm(fit.coef_) / np.linalg.norm(w)
-    assert cosine > 0.99
-    assert fit.dropped_[out].mean() > 0.95
+FAR = [*((seed, 12.0, 1.0, 0.99) for seed in range(4)), (1, 6.0, 1e3, 0.97), (1, 30.0, 1e3, 0.97)]
+FAR += [pytest.param(seed, 12.0, 1.0, 0.99, marks=pytest.mark.slow) for seed in range(4, 12)]
+
+
+@pytest.mark.parametrize(("seed", "distance", "C", "least"), FAR)
+def test_clusters_of_outliers_are_cut_whatever_the_seed_near_and_very_far(seed, distance, C, least):
+    X, y, w, out = far_outliers(20_000, 50, seed, distance)
+    fit = AoRRClassifier(m=0.1, k=1.0, C=C, random_state=seed).fit(X, y)
+    assert fit.coef_[0] @ w / np.linalg.norm(fit.coef_) / np.linalg.norm(w) > least
     assert fit.certificate_ <= 1e-6
-
-
-@pytest.mark.parametrize("distance", [6.0, 30.0])
-def test_clusters_near_and_very_far_are_cut_too(distance):
-    X, y, w, _ = far_outliers(20_000, 50, 1, distance)
-    fit = AoRRClassifier(m=0.1, k=1.0, C=1e3, random_state=0).fit(X, y)
-    assert fit.coef_[0] @ w / np.linalg.norm(fit.coef_) / np.linalg.norm(w) > 0.97
+    if distance == 12.0:
+        assert fit.dropped_[out].mean() > 0.95
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -79,12 +79,7 @@ def test_label_issues_of_a_wide_table_do_not_depend_on_columns_of_zeros():
     y = np.where(z > 0, "a", "b")
     given = y.copy()
     given[:5] = np.where(given[:5] == "a", "b", "a")
-    settings = {
-        "estimator": AoRRClassifier(C=0.001),
-        "trees": False,
-        "neighbours": False,
-        "random_state": 0,
-    }
+    settings = {"estimator": AoRRClassifier(C=0.001), "trees": False, "neighbours": False, "random_state": 0}
     narrow = find_label_issues(X, given, **settings)
     wide = find_label_issues(np.column_stack([X, np.zeros((80, 50))]), given, **settings)
     (name, _, P), (_, _, Q) = wide.members[0], narrow.members[0]
