@@ -1,5 +1,12 @@
 """What tests of several packages share: a definition of the paper from sorted values, and a loss that is not ours."""
 
+import pytest
+
+
+def slow(*cases):
+    """Cases of a parametrised test that the default run leaves out."""
+    return [pytest.param(*(case if isinstance(case, tuple) else [case]), marks=pytest.mark.slow) for case in cases]
+
 
 def tkml_by_definition(true, f, k, two_sided):
     """The loss of one row, from its sorted scores."""

@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 
+from definitions import slow
 from rankrange import AoRRRegressor, cli, find_label_issues
 from rankrange.audit import audit_file, audit_table
 from shaped_tables import shaped
@@ -112,9 +113,7 @@ def test_all_rows_of_a_large_file_are_predicted(tmp_path):
     assert "<html" in audit.report()
 
 
-@pytest.mark.parametrize(
-    ("name", "noise"), [("xor", 0.2), pytest.param("three classes", 0.2, marks=pytest.mark.slow), ("circle", 0.0)]
-)
+@pytest.mark.parametrize(("name", "noise"), [("xor", 0.2), *slow(("three classes", 0.2)), ("circle", 0.0)])
 def test_wrong_labels_of_a_large_file_are_those_in_memory(tmp_path, name, noise):
     X, y, _ = shaped(name, 3_000, noise)
     path = tmp_path / "t.parquet"

@@ -300,20 +300,6 @@ def label_problems(draw):
     return np.array(y), np.array(z, dtype=float), draw(st.integers(1, n_labels - 1))
 
 
-@given(label_problems(), st.booleans())
-def test_tkml_is_its_definition_on_ties(problem, two_sided):
-    y, z, top_k = problem
-    loss = TKML(top_k, two_sided)
-    assert loss.value(y[None], z[None])[0] == float(_tkml(y, z.tolist(), loss))
-
-
-def test_tkml_is_not_convex():
-    y, one, other = np.array([[True, False, False]]), np.array([[0.0, 2.0, 0.0]]), np.array([[0.0, 0.0, 2.0]])
-    loss = TKML(1)
-    assert loss.value(y, (one + other) / 2)[0] == 2.0
-    assert (loss.value(y, one)[0] + loss.value(y, other)[0]) / 2 == 1.0
-
-
 @given(label_problems())
 def test_two_sided_tkml_is_at_least_one_where_the_metric_counts_a_mistake(problem):
     """Below 1 the k best-scored labels are all true or hold all true labels: what top-k multi-label accuracy asks."""

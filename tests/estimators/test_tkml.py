@@ -169,16 +169,6 @@ def test_on_labels_that_say_nothing_the_start_is_mostly_kept():
     assert np.mean(kept) >= 0.55
 
 
-def test_dropped_rows_are_the_noisy_ones():
-    X, Y = make_multilabel_classification(400, 10, n_classes=5, n_labels=2, allow_unlabeled=False, random_state=1)
-    X = (X - X.mean(axis=0)) / X.std(axis=0)
-    noisy = rankrange.noise.multilabel(Y, 0.15, random_state=0)
-    flipped = (noisy != Y).any(axis=1)
-    model = TKMLClassifier(2, m=int(flipped.sum()), C=10.0).fit(X, noisy)
-    assert model.dropped_.sum() <= model.m_
-    assert flipped[model.dropped_].mean() > 2 * flipped.mean()
-
-
 def test_float32_in_float32_out(problem):
     X, Y = problem
     model = TKMLClassifier(2).fit(X.astype(np.float32), Y)

@@ -10,6 +10,7 @@ from torch import nn  # noqa: E402
 
 import rankrange as rr  # noqa: E402
 import rankrange.torch as rrt  # noqa: E402
+from definitions import slow  # noqa: E402
 
 N, CLASSES, FEATURES = 12, 4, 3
 TARGET = torch.arange(N) % CLASSES
@@ -228,15 +229,11 @@ def test_autocast_gives_a_float_and_gradients_of_the_dtype_of_the_leaf(name):
 
 
 # Compilation takes a second or two: of losses with the same steps one is in the default run.
-ALIKE = ("class weights", "per class", "all tokens", "auto by sequence")
-COMPILED = [
-    pytest.param(name, marks=pytest.mark.slow if name in ALIKE else ())
-    for name in LOSSES
-    if name not in ("WorstGroupLoss", "partial AUC of a stream")
-]
+ALIKE = {"class weights", "per class", "all tokens", "auto by sequence"}
+COMPILED = LOSSES.keys() - ALIKE - {"WorstGroupLoss", "partial AUC of a stream"}
 
 
-@pytest.mark.parametrize("name", COMPILED)
+@pytest.mark.parametrize("name", [*sorted(COMPILED), *slow(*sorted(ALIKE))])
 def test_a_compiled_step_is_the_eager_one(name):
     torch._dynamo.reset()
     loss, call = used(name)

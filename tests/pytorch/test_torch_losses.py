@@ -19,22 +19,6 @@ def seeded(seed=0):
     return torch.Generator().manual_seed(seed)
 
 
-BASES = {
-    "cross-entropy": nn.CrossEntropyLoss(reduction="none"),
-    "margin": nn.MultiMarginLoss(reduction="none"),
-    "TKML": rrt.TKMLLoss(2, reduction="none"),
-}
-
-
-@pytest.mark.parametrize("name", BASES)
-def test_any_criterion_with_reduction_none_is_aggregated_over_its_ranked_range(name):
-    base, scores = BASES[name], torch.randn(30, 5, generator=seeded())
-    y = torch.rand(30, 5, generator=seeded()) < 0.3 if name == "TKML" else torch.randint(5, (30,), generator=seeded())
-    value = rrt.AoRRLoss(base, m=0.1, k=0.9)(scores, y)
-    kept = sorted(base(scores, y).tolist(), reverse=True)[3:27]
-    assert value.item() == pytest.approx(np.mean(kept), rel=1e-6)
-
-
 def test_last_weights_and_cuts_are_those_of_numpy():
     s = torch.tensor([[3.0, 1.0, 2.0], [2.0, 2.0, 9.0]])
     loss = rrt.AoRRLoss(m=1, k=3)

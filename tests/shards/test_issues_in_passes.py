@@ -10,6 +10,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import average_precision_score
 
 import rankrange
+from definitions import slow
 from rankrange import AoRRClassifier, find_label_issues
 from rankrange.label_noise import Costs
 from rankrange.shards.evaluation import Passes
@@ -70,10 +71,7 @@ def assert_calibrated(p_wrong, wrong):
     assert error < 0.03
 
 
-@pytest.mark.parametrize(
-    ("classes", "noise"),
-    [pytest.param(2, 0.02, marks=pytest.mark.slow), (3, 0.1), pytest.param(3, 0.3, marks=pytest.mark.slow)],
-)
+@pytest.mark.parametrize(("classes", "noise"), [(3, 0.1), *slow((2, 0.02), (3, 0.3))])
 def test_p_wrong_is_calibrated_and_ranks_as_well_as_in_memory(classes, noise):
     X, given, wrong = table(classes, noise)
     outside = find_label_issues(chunks(X, given), random_state=0)
@@ -114,7 +112,7 @@ def test_the_posterior_out_of_core_is_that_in_memory(sample_rows):
     assert shares.mean() <= (0.0 if sample_rows == 4_000 else 0.02)
 
 
-@pytest.mark.parametrize("name", ["xor", "overlap", pytest.param("checkerboard", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("name", ["xor", "overlap", *slow("checkerboard")])
 def test_clean_labels_are_not_called_wrong(name):
     """A line at chance is no evidence: what trees explain is right, and overlap is no noise."""
     X, y, _ = shaped(name, 6_000, 0.0)

@@ -9,6 +9,7 @@ import warnings
 import numpy as np
 import pytest
 
+from definitions import slow
 from rankrange import AoRRClassifier, AoRRRegressor, RankWeights
 
 LOSSES = {
@@ -68,7 +69,7 @@ def fitted(loss, settings, X, y, groups, **more):
         return model.fit(X, y, groups=groups) if grouped else model.fit(X, y)
 
 
-@pytest.mark.parametrize("draw", [0, pytest.param(1, marks=pytest.mark.slow), pytest.param(2, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("draw", [0, *slow(1, 2)])
 @pytest.mark.parametrize(("loss", "weights", "penalty"), CASES)
 def test_the_certificate_is_never_below_the_true_gap(loss, weights, penalty, draw):
     rng = np.random.default_rng([CASES.index((loss, weights, penalty)), draw])

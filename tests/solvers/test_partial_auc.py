@@ -10,7 +10,7 @@ from sklearn.base import clone
 from sklearn.metrics import roc_auc_score, roc_curve
 from sklearn.model_selection import StratifiedKFold
 
-from rankrange import PartialAUCClassifier, range_weights
+from rankrange import PartialAUCClassifier
 from rankrange.core.objective import Design
 from rankrange.core.pairs import Masses, PairObjective, squared_hinge_sums
 from rankrange.metrics import partial_auc_score
@@ -173,11 +173,6 @@ def test_ties_and_whole_weights_are_repetition(seed):
     fpr, tpr = sorted(rng.uniform(0, 1, 2)), sorted(rng.uniform(0, 1, 2))
     weighted = objective_of(X, y, fpr, tpr, mass=mass).value(w)
     assert weighted == pytest.approx(by_definition(X[again], y[again], fpr, tpr, 0.5, w))
-
-
-def test_whole_ranks_are_those_of_the_ranked_range():
-    v = np.random.default_rng(5).normal(size=40)
-    np.testing.assert_allclose(shares(v, 0.1, 0.5) * 16, range_weights(v, 4, 20))
 
 
 # The solver

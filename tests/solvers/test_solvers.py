@@ -6,6 +6,7 @@ from sklearn.datasets import load_breast_cancer
 from sklearn.model_selection import train_test_split
 from sklearn.preprocessing import StandardScaler
 
+from definitions import slow
 from rankrange import AoRRClassifier
 from rankrange.algorithms import dca
 from rankrange.core.losses import LOSSES, Logistic
@@ -102,7 +103,7 @@ def against_the_printed_algorithm(rows, m, k, C):
     return np.array(pairs)
 
 
-SPLITS = pytest.mark.parametrize("n_splits", [3, pytest.param(10, marks=pytest.mark.slow)])
+SPLITS = pytest.mark.parametrize("n_splits", [3, *slow(10)])
 
 
 @SPLITS
@@ -139,7 +140,7 @@ def far_outliers(n, d, seed, distance):
 
 
 FAR = [*((seed, 12.0, 1.0, 0.99) for seed in range(4)), (1, 6.0, 1e3, 0.97), (1, 30.0, 1e3, 0.97)]
-FAR += [pytest.param(seed, 12.0, 1.0, 0.99, marks=pytest.mark.slow) for seed in range(4, 12)]
+FAR += slow(*((seed, 12.0, 1.0, 0.99) for seed in range(4, 12)))
 
 
 @pytest.mark.parametrize(("seed", "distance", "C", "least"), FAR)
