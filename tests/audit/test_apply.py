@@ -190,17 +190,6 @@ def test_the_apostrophe_of_a_formula_is_removed_exactly(text):
 # ---- hostile files ---------------------------------------------------------------------------------------------------
 
 
-def test_decisions_about_another_version_of_the_table_are_refused(table, tmp_path, capsys):
-    audit = audit_file(table[0], "kind", models="linear")
-    audit.decide(audit.suspects(1)[0].row, "drop")
-    audit.save_decisions(tmp_path / "d.csv")
-    changed = tmp_path / "t.csv"
-    changed.write_text(table[0].read_text() + "1.0,1.0,01\n")
-    assert cli.main(["apply", str(changed), str(tmp_path / "d.csv"), "--out", str(tmp_path / "f.csv")]) == 2
-    assert "has other rows or columns now" in capsys.readouterr().err
-    assert cli.main(["apply", str(table[0]), str(tmp_path / "d.csv"), "--out", str(tmp_path / "f.csv")]) == 0
-
-
 TEXTS = st.sampled_from(["=1+1", "+cmd", "-x", "@a", "plain", "'quoted", "a,b", "\t=1", "-3.5", ""])
 
 

@@ -16,30 +16,9 @@ from rankrange.solvers.descent import Metric, descend
 from rankrange.solvers.trim import subsample
 from reproduction import data
 
-RNG = np.random.default_rng(3)
-N, D = 120, 5
-X = RNG.normal(size=(N, D))
-BINARY = np.where(X @ RNG.normal(size=D) + RNG.normal(size=N) > 0, 1.0, -1.0)
-REAL = X @ RNG.normal(size=D) + RNG.standard_t(2, size=N)
-
-
-def objective(loss="logistic", m=12, k=90, C=100.0, weight=None):
-    y = BINARY if loss in ("logistic", "hinge") else REAL
-    return Objective(Design(X, True), y, LOSSES[loss](), C, 1, m=m, k=k, sample_weight=weight)
-
 
 def searched(objective, W=None, **settings):
     return search(objective, W, Settings(**settings))
-
-
-def test_batched_descent_equals_one_start_at_a_time():
-    problem = objective()
-    starts = RNG.normal(size=(4, 1, D + 1))
-    together, values, _ = descend(problem.batch, starts, max_iter=5)
-    for start, end, value in zip(starts, together, values, strict=True):
-        alone, alone_value, _ = descend(problem.batch, start[None], max_iter=5)
-        np.testing.assert_allclose(end, alone[0], rtol=1e-8, atol=1e-8)
-        assert value == pytest.approx(alone_value[0])
 
 
 def test_every_random_state_finds_the_minimum_that_keeps_few_rows_of_a_rare_class():
