@@ -86,6 +86,8 @@ SORTS = ("even", "rare", "simulated")
 def _since_before(rows: pd.DataFrame) -> pd.DataFrame:
     by = ["aggregate", "kind", "rate"]
     found = gains(rows, by, "ours", "theirs")
+    gain = rows.assign(gain=rows["ours"] - rows["theirs"])
+    found = found.join(gain.pivot_table(index=by, columns="sort", values="gain")[list(SORTS)])
     found["balanced"] = gains(rows, by, "ours_balanced", "theirs_balanced")["mean gain"]
     found = found.join(spread(rows, by, "cut")[["median", "worst"]].add_prefix("dropped, "))
     if "ours_before" in rows:
@@ -98,8 +100,9 @@ def linear_auto(seed: int = 500, tables: int = 20, aggregate: str = "") -> Itera
     """Accuracy of AoRRClassifier() less that of LogisticRegression in points, on clean test rows of drawn tables.
 
     In turn a real set of two even classes, a real one with a rare class, and a simulated one with a rare class. Errors
-    are planted in the training half alone. `--aggregate per-class` has m inside each class; `balanced` is the gain in
-    balanced accuracy. Development uses the seeds 500 to 599.
+    are planted in the training half alone. `--aggregate per-class` has m inside each class. `even`, `rare` and
+    `simulated` are the mean gains on these three, `balanced` is that in balanced accuracy. Development uses the seeds
+    500 to 599.
     """
     for number in range(tables):
         own, third = 1000 * seed + number, number % 3
