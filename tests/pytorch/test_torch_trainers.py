@@ -271,6 +271,12 @@ def test_a_plain_loop_also_compiled_and_checkpointed(compiled):
     assert names["criterion"].history.visits[:-1].tolist() == [10] * N
 
 
+def test_the_plain_loop_runs_as_pasted():
+    names = run_section("A plain loop", **run_section("A model to try it on"))
+    assert names["loss"].isfinite()
+    assert names["criterion"].history.visits[:8].tolist() == [1] * 8
+
+
 def noisy_dataset(n=3840, flipped=0.2):
     """A linear problem with three classes and some labels wrong; and the same labels clean."""
     generator = torch.Generator().manual_seed(0)
