@@ -294,7 +294,8 @@ def gpu() -> None:
     figure, axis = plt.subplots(figsize=(6.4, 3.6), layout="constrained")
     kinds = (
         ("AoRR m=0.1 k=1.0", "H200, m=0.1", BLUE, "o-"),
-        ("ordinary m=0 k=1.0", "H200, ordinary fit (m=0)", GREY, "o-"),
+        ("ordinary m=0", "H200, ordinary fit (m=0)", GREY, "o-"),
+        ("Newton, PyTorch", "H200, ordinary fit by Newton's method", GREY, "o--"),
         ("AoRR m=auto", 'H200, m="auto"', BLUE, "s"),
         ("CPU m=0.1 k=1.0", "CPU of the same machine, m=0.1", ORANGE, "D"),
     )
