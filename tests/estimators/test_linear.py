@@ -22,6 +22,15 @@ REAL = X @ [1.0, -1.0, 2.0, 0.0] + 0.1 * RNG.normal(size=N)
 FIXED = {"m": 0.1, "k": 0.9, "random_state": 0}
 
 
+def test_a_k_of_one_that_looks_like_a_share_is_named():
+    with pytest.warns(UserWarning, match="k=1 is a count: it keeps one loss") as caught:
+        fit = AoRRClassifier(m=0, k=1).fit(X, Y)
+    assert fit.k_ == 1
+    assert caught[0].filename == __file__
+    for keeps in ({"k": 1.0}, {"k": 2}, {"m": RankedRange.maximum()}):  # pytest makes warnings errors
+        AoRRRegressor(**{"m": 0, **keeps}).fit(X, REAL)
+
+
 def test_fitted_attributes_are_those_documented():
     fit = AoRRClassifier(m=15, k=120, C=0.9, random_state=0).fit(X, Y)
     assert fit.coef_.shape == (1, 4)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import warnings
 from collections.abc import Callable
+from numbers import Integral
 from typing import Any, TypeVar
 
 import numpy as np
@@ -105,8 +106,18 @@ class LinearModel(BaseEstimator):
 
 
 def range_of(m: Any, k: Any, *, k_given: bool) -> RankedRange:
-    """The range of m and k; m may be a range that defines both, and an error says so if k is given as well."""
+    """The range of m and k; m may be a range that defines both, and an error says so if k is given as well.
+
+    A warning names k=1, which looks like a share of 1.0.
+    """
     if not isinstance(m, RankedRange):
+        if isinstance(k, Integral) and k == 1:
+            warnings.warn(
+                "k=1 is a count: it keeps one loss, the largest. k=1.0 keeps all; for the largest loss pass "
+                "m=RankedRange.maximum()",
+                UserWarning,
+                stacklevel=6,
+            )
         return RankedRange(m, k)
     if k_given:
         raise TypeError(f"{m!r} already defines k, got k={k!r} as well; leave k out")
