@@ -55,10 +55,12 @@ def test_group_and_time_may_be_patterns_of_one_column(option):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"pred_probs": np.full((39, 2), 0.5)}, "with the 40 rows of the table"),
+        ({"pred_probs": np.full((39, 2), 0.5)}, "one row for each of the 40 rows of the table, got 39"),
         ({"pred_probs": np.full((40, 3), 0.5)}, "one column per class"),
         ({"pred_probs": np.full((40, 2), 0.5), "estimator": "GaussianNB"}, "by estimator= or by pred_probs=, got both"),
-        ({"embeddings": np.full((40, 2), np.nan)}, "must be finite"),
+        ({"embeddings": np.full((40, 2), np.nan)}, "must be finite numbers .* embeddings contains NaN"),
+        ({"embeddings": np.zeros(40)}, r"of shape \(rows, columns\): Expected 2D array"),
+        ({"embeddings": "no.npy"}, "embeddings must be finite numbers .* No such file"),
         ({"group": "a", "time": "c"}, "by group or by time, got both"),
         ({"time": "b"}, "time needs a date or a number in each row, got texts"),
         ({"models": "forest"}, "models is one of all, linear, trees"),

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.pipeline import Pipeline
+from sklearn.utils import check_array
 from threadpoolctl import threadpool_limits
 
 from .. import __version__
@@ -26,7 +27,7 @@ from ..crossfit.folds import Folds, default_repeats, draw_folds
 from ..crossfit.models import classifier_named
 from ..errors import UserError
 from ..issues.out_of_fold import index_of
-from ..pages.text import plural
+from ..pages.text import plural, visible
 from ..tables.columns import Column, find_columns, find_one_column, read_columns, shown
 from ..tables.encode import TableEncoder, as_table
 from ..tables.formats import with_images
@@ -339,20 +340,15 @@ def _with_arrays(table: Any, embeddings: Any, images: Any) -> Any:
 
 def _array_of(values: Any, option: str, n_rows: int) -> Array:
     """Validate an array of finite numbers (rows, columns), given or read from a .npy file, and return it as float64."""
-    if isinstance(values, str | os.PathLike):
-        try:
-            values = np.load(values, allow_pickle=False)
-        except (OSError, ValueError, EOFError) as error:
-            raise UserError(f"{option} must be a .npy file of numbers, got {values} ({error}); resave it") from error
-    E = np.asarray(values)
-    if E.ndim != 2 or E.dtype.kind not in "fiub" or len(E) != n_rows:
-        raise UserError(
-            f"{option} must be numbers of shape (rows, columns) with the {n_rows:,} rows of the table, got shape "
-            f"{E.shape} of {E.dtype}; save one row for each row of the table"
-        )
-    if not np.isfinite(E).all():
-        raise UserError(f"{option} must be finite, got NaN or infinity; replace them")
-    return E.astype(np.float64)
+    try:
+        loaded = np.load(values, allow_pickle=False) if isinstance(values, str | os.PathLike) else values
+        E = check_array(loaded, dtype=np.float64, input_name=option)
+    except (OSError, ValueError, TypeError, EOFError) as error:
+        first = visible(str(error).partition("\n")[0], 150)
+        raise UserError(f"{option} must be finite numbers of shape (rows, columns): {first}") from error
+    if len(E) != n_rows:
+        raise UserError(f"{option} must have one row for each of the {n_rows:,} rows of the table, got {len(E):,}")
+    return np.asarray(E)
 
 
 def _prediction_settings(
