@@ -100,6 +100,13 @@ def test_large_scores_have_separators_or_an_exponent():
     assert one.gain_text(-12345.6) == "\N{MINUS SIGN}12,346"
 
 
+def test_a_gain_has_no_digits_that_the_score_does_not_show():
+    one = Measure("log loss", False, False, *2 * [Interval(0.1577, 0, 1)], Interval(-0.01, -0.0201, 7.3e-5))
+    assert (one.text(0.1577), one.gain_range) == ("0.1577", "\N{MINUS SIGN}0.0201 to +0.0001")
+    tiny = dataclasses.replace(one, robust=Interval(3e-7, 2e-7, 4e-7))
+    assert tiny.gain_text(1e-8) == "+1e\N{MINUS SIGN}08"
+
+
 def test_a_saved_model_reads_the_table_as_pandas_does(outlying, tmp_path, capsys):
     pd = pytest.importorskip("pandas")
     from rankrange.audit import load_model

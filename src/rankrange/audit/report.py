@@ -18,7 +18,7 @@ from .decisions import IdentifiedRows, target_as_text
 from .evidence import Near
 from .pictures import confusions, found_curve
 from .problems import count_problems, words_of
-from .sentences import columns_in_words, suggestion, without_suspects
+from .sentences import columns_in_words, suggestion
 from .target import plain_name
 
 if TYPE_CHECKING:
@@ -89,7 +89,6 @@ def _values(audit: Audit, limit: int, rows: bool) -> dict[str, Any]:
         "with_rows": rows and bool(audit.cells or audit.images),
         "chart": histogram(audit.distribution(), cuts),
         "measures": [(m, whiskers(m)) for m in j.measures],
-        "without_suspects": without_suspects(audit),
         "above": int((j.losses > j.lam_hat).sum()) if j.m else 0,
         "percent": percent,
         "columns_in_words": columns_in_words(audit),

@@ -77,7 +77,9 @@ class Measure:
         return f"{100 * value:.1f}%" if self.percent else _separated(value, 4)
 
     def gain_text(self, value: float) -> str:
-        """A gain as text, with its sign."""
+        """A gain as text, with its sign; without digits that the score itself does not show."""
+        finest = 10.0 ** (np.floor(np.log10(max(abs(self.robust.value), 1e-300))) - 3)
+        value = finest * round(value / finest)
         text = f"{100 * value:+.1f}" if self.percent else ("+" if value >= 0 else "") + _separated(value, 3)
         return text.replace("-", "\N{MINUS SIGN}")
 
