@@ -19,8 +19,8 @@ rows, drop rows, keep the others.
 
 Each decision is first compared with its row. If one of these rows has changed since the audit, or if no row has the
 new label (--new-labels), nothing is written. FILE is not changed. In CSV, all other rows stay the same, byte for byte.
-Of several files that were audited together, name all in the same order, and the decisions after --decisions; --out gets
-the rows of all.
+Of several files that were audited together, name all in the same order, and the decisions after --decisions. --out gets
+the rows of all; cells like formulas then get an apostrophe.
 """
 EPILOG = """\
 examples:
