@@ -110,8 +110,8 @@ TARGET: Options = {
     "(multi-label); without it, the columns are listed",
 }
 APPLY: Options = {
-    "decisions FILE+": "the decisions of one or several reviewers: the one with the most votes wins, 'unsure' is no vote, and "
-    "rows with a tie do not change",
+    "decisions FILE+": "the decisions of one or several reviewers: the one with the most votes wins, 'unsure' is no "
+    "vote, and rows with a tie do not change",
     "out -o FILE!": "the file to write: .parquet, .arrow and .feather keep types, .gz is compressed, others are CSV",
     "conflicts CSV": "write the rows on which reviewers disagree to this file, to be decided again",
     "new_labels": "allow new labels that no row of the table has (otherwise an error)",
