@@ -1,6 +1,7 @@
 """For every test: the same examples and numbers on every run, nothing written into the checkout, and one browser."""
 
 import gc
+import importlib.util
 import os
 import shutil
 import sys
@@ -21,6 +22,16 @@ settings.register_profile("thorough", derandomize=True, max_examples=300, **_COM
 settings.register_profile("explore", derandomize=False, max_examples=1000, print_blob=True, **_COMMON)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
 
+# A folder of tests is left out, and the header says so, where a package is missing that all of its files need.
+NEEDED = {
+    "audit": ("jinja2", "pandas", "pyarrow", "rich", "skops"),
+    "tables": ("pandas", "pyarrow"),
+    "pytorch": ("torch",),
+}
+ABSENT = {
+    folder: [name for name in names if importlib.util.find_spec(name) is None] for folder, names in NEEDED.items()
+}
+collect_ignore = [folder for folder, missing in ABSENT.items() if missing]
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 DRIVER = shutil.which("chromedriver")
@@ -29,6 +40,10 @@ FLAGS = (
     "--disable-component-update --disable-sync --disable-dev-shm-usage --window-size=1200,900 "
     "--force-prefers-reduced-motion"
 )
+
+
+def pytest_report_header():
+    return [f"tests/{folder} left out: no {', '.join(ABSENT[folder])}" for folder in collect_ignore]
 
 
 @pytest.fixture(scope="session")

@@ -7,8 +7,6 @@ import pytest
 @pytest.fixture(scope="session")
 def audit():
     """Two classes, 12% of the labels wrong."""
-    for package in ("pyarrow", "jinja2", "rich"):
-        pytest.importorskip(package)
     from rankrange.audit import audit_table
 
     rng = np.random.default_rng(0)
@@ -22,7 +20,6 @@ def audit():
 @pytest.fixture(scope="session")
 def outlying():
     """(table, outliers, audit) of numbers: 15 too small in rows with high leverage, which turn a line, 3 too large."""
-    pytest.importorskip("pyarrow")
     from rankrange.audit import audit_table
 
     rng = np.random.default_rng(0)
@@ -59,7 +56,6 @@ def moods():
 @pytest.fixture(scope="session")
 def multilabel():
     """(labels of each row, names, audit) of `moods`."""
-    pytest.importorskip("pyarrow")
     from rankrange.audit import audit_table
 
     table, target, Y, names = _moods("columns")

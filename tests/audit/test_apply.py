@@ -8,30 +8,19 @@ import re
 from itertools import product
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from rankrange import cli
+from rankrange.audit import Decision, Decisions, apply_decisions, audit_file, audit_table, read_decisions
+from rankrange.audit.applying import _with_cells, changes_of, fixed_contents
+from rankrange.audit.decisions import COLUMNS, contents_of_row, join_labels, split_labels
 from rankrange.errors import UserError
-
-pa = pytest.importorskip("pyarrow")
-for package in ("jinja2", "rich", "skops"):
-    pytest.importorskip(package)
-
-from rankrange.audit import (  # noqa: E402
-    Decision,
-    Decisions,
-    apply_decisions,
-    audit_file,
-    audit_table,
-    read_decisions,
-)
-from rankrange.audit.applying import _with_cells, changes_of, fixed_contents  # noqa: E402
-from rankrange.audit.decisions import COLUMNS, contents_of_row, join_labels, split_labels  # noqa: E402
-from rankrange.pages.text import csv_safe, csv_unsafe  # noqa: E402
-from rankrange.tables.read import open_table  # noqa: E402
-from rankrange.tables.write import write_whole  # noqa: E402
+from rankrange.pages.text import csv_safe, csv_unsafe
+from rankrange.tables.read import open_table
+from rankrange.tables.write import write_whole
 
 
 @pytest.fixture(scope="module")
@@ -93,7 +82,8 @@ def test_the_list_of_suspects_with_decisions_is_applied_as_it_is(table, suspects
 
 
 def test_the_list_of_suspects_survives_a_spreadsheet_or_pandas(table, suspects, tmp_path):
-    pandas = pytest.importorskip("pandas")
+    import pandas
+
     frame = pandas.read_csv(suspects[0])  # 01 becomes 1
     frame["decision"] = ["drop", "relabel"] * (len(frame) // 2) + ["keep"] * (len(frame) % 2)
     frame.to_csv(tmp_path / "s.csv", index=False, sep=";", encoding="utf-8-sig")
@@ -168,7 +158,8 @@ def test_rows_without_a_decision_keep_their_bytes_in_every_encoding(encoding, tm
 
 
 def test_an_index_of_texts_that_look_like_formulas_comes_back(tmp_path):
-    pandas = pytest.importorskip("pandas")
+    import pandas
+
     rng = np.random.default_rng(0)
     x = rng.normal(size=60)
     names = ["-a", "'-a", "=1+1", "''=1+1", *(f"row {i}" for i in range(56))]

@@ -18,12 +18,7 @@ import pytest
 
 import rankrange
 from rankrange import cli
-
-pa = pytest.importorskip("pyarrow")
-for package in ("jinja2", "rich", "skops"):
-    pytest.importorskip(package)
-
-from rankrange.audit import audit_table, load_model  # noqa: E402
+from rankrange.audit import audit_table, load_model
 
 N = 240
 
@@ -157,10 +152,6 @@ def test_the_terminal_lists_as_many_rows_as_asked(done, tmp_path, capsys):
 
 
 # ---- help, completion, the demo -------------------------------------------------------------------------------------
-
-
-for package in ("jinja2", "pyarrow", "rich"):
-    pytest.importorskip(package)
 
 
 def run(*arguments, cwd):

@@ -17,10 +17,6 @@ import pytest
 
 from rankrange import cli
 
-pa = pytest.importorskip("pyarrow")
-for package in ("jinja2", "rich", "skops"):
-    pytest.importorskip(package)
-
 GOOD = b"a,b,y\n" + b"1,x,0\n2.5,z,1\n" * 30
 
 

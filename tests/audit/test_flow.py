@@ -3,16 +3,15 @@
 import json
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.csv as arrow_csv
+import pyarrow.parquet as pq
 import pytest
 
 from definitions import slow
 from rankrange import AoRRRegressor, cli, find_label_issues
 from rankrange.audit import audit_file, audit_table
 from shaped_tables import shaped
-
-pa = pytest.importorskip("pyarrow")
-pq = pytest.importorskip("pyarrow.parquet")
-arrow_csv = pytest.importorskip("pyarrow.csv")
 
 N = 6_000
 

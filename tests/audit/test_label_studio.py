@@ -8,15 +8,10 @@ import numpy as np
 import pytest
 
 from rankrange import cli, find_label_issues
+from rankrange.audit import audit_file, audit_table, read_reviews
 from rankrange.errors import UserError
 from rankrange.issues import label_studio
 from rankrange.issues.label_studio import Question, media_columns
-
-pa = pytest.importorskip("pyarrow")
-for package in ("jinja2", "rich"):
-    pytest.importorskip(package)
-
-from rankrange.audit import audit_file, audit_table, read_reviews  # noqa: E402
 
 ABOUT = {"row": "1", "given": "a", "contents": "r1", "table": "t", "target": ["y"], "p_wrong": 0.7, "separator": ""}
 YES, NO = "=yes()", '<b>no</b> & "quoted"'

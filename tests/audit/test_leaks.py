@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import numpy as np
+import pyarrow as pa
 import pytest
+from sklearn.ensemble import ExtraTreesRegressor
 
-pa = pytest.importorskip("pyarrow")
-
-from sklearn.ensemble import ExtraTreesRegressor  # noqa: E402
-
-from rankrange import AoRRClassifier, AoRRRegressor, find_label_issues  # noqa: E402
-from rankrange.audit import multilabel  # noqa: E402
-from rankrange.audit.plan import Plan  # noqa: E402
-from rankrange.audit.target import group_numbers, time_periods  # noqa: E402
-from rankrange.crossfit.folds import Folds, draw_folds  # noqa: E402
-from rankrange.tables.columns import Column  # noqa: E402
-from rankrange.tables.encode import TableEncoder  # noqa: E402
+from rankrange import AoRRClassifier, AoRRRegressor, find_label_issues
+from rankrange.audit import multilabel
+from rankrange.audit.plan import Plan
+from rankrange.audit.target import group_numbers, time_periods
+from rankrange.crossfit.folds import Folds, draw_folds
+from rankrange.tables.columns import Column
+from rankrange.tables.encode import TableEncoder
 
 N = 160
 

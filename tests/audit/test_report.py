@@ -7,17 +7,13 @@ import re
 
 import numpy as np
 import pytest
+from markupsafe import Markup
+from test_files import HARM, harmful_csv
 
-for package in ("jinja2", "pyarrow", "rich"):
-    pytest.importorskip(package)
-
-from markupsafe import Markup  # noqa: E402
-from test_files import HARM, harmful_csv  # noqa: E402
-
-from rankrange.audit import audit_file, audit_table  # noqa: E402
-from rankrange.errors import with_flags  # noqa: E402
-from rankrange.pages.shell import asset, embed, page  # noqa: E402
-from rankrange.pages.text import csv_safe, percent, visible  # noqa: E402
+from rankrange.audit import audit_file, audit_table
+from rankrange.errors import with_flags
+from rankrange.pages.shell import asset, embed, page
+from rankrange.pages.text import csv_safe, percent, visible
 
 
 @pytest.fixture(scope="module")

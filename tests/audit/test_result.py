@@ -4,17 +4,14 @@ import dataclasses
 import re
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
-pa = pytest.importorskip("pyarrow")
-for package in ("jinja2", "rich", "skops"):
-    pytest.importorskip(package)
-
-from rankrange import cli  # noqa: E402
-from rankrange.audit import audit_table  # noqa: E402
-from rankrange.audit.export import certain  # noqa: E402
-from rankrange.audit.target import find_target  # noqa: E402
-from rankrange.audit.task_result import Interval, Measure  # noqa: E402
+from rankrange import cli
+from rankrange.audit import audit_table
+from rankrange.audit.export import certain
+from rankrange.audit.target import find_target
+from rankrange.audit.task_result import Interval, Measure
 
 SHARE = r"'{}' ([<>]?)(\d+)%"
 
@@ -108,7 +105,8 @@ def test_a_gain_has_no_digits_that_the_score_does_not_show():
 
 
 def test_a_saved_model_reads_the_table_as_pandas_does(outlying, tmp_path, capsys):
-    pd = pytest.importorskip("pandas")
+    import pandas as pd
+
     from rankrange.audit import load_model
     from rankrange.tables.read import open_table
 

@@ -12,21 +12,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import expit, logit
+from test_report import open_page
 
 from rankrange import cli
-
-pa = pytest.importorskip("pyarrow")
-for package in ("jinja2", "rich"):
-    pytest.importorskip(package)
-
-from test_report import open_page  # noqa: E402
-
-from rankrange.audit import Decision, Decisions, apply_decisions, audit_file, audit_table, read_decisions  # noqa: E402
-from rankrange.audit.decisions import contents_of_row, join_labels  # noqa: E402
-from rankrange.audit.review import Review, _learnt, match  # noqa: E402
-from rankrange.audit.target import RowNames, find_target  # noqa: E402
-from rankrange.errors import UserError  # noqa: E402
-from rankrange.tables.read import open_table  # noqa: E402
+from rankrange.audit import Decision, Decisions, apply_decisions, audit_file, audit_table, read_decisions
+from rankrange.audit.decisions import contents_of_row, join_labels
+from rankrange.audit.review import Review, _learnt, match
+from rankrange.audit.target import RowNames, find_target
+from rankrange.errors import UserError
+from rankrange.tables.read import open_table
 
 YES, NO = "=yes()", "<b>no</b>"
 QUICK = {"models": "linear"}  # how well rows are judged is tested elsewhere
@@ -266,7 +260,8 @@ def test_what_is_kept_lowers_what_is_said_of_the_others(audited):
 @pytest.mark.parametrize("task", ["classes", "numbers", "labels"])
 def test_after_half_of_the_errors_are_corrected_the_others_are_still_found(task):
     """The rows that nobody has looked at are as often wrong as before, whether or not the decisions were applied."""
-    pandas = pytest.importorskip("pandas")
+    import pandas
+
     rng = np.random.default_rng(0)
     n, X = 240, rng.normal(size=(240, 4))
     columns = {f"x{j}": X[:, j] for j in range(4)}
@@ -309,7 +304,8 @@ def test_after_half_of_the_errors_are_corrected_the_others_are_still_found(task)
 @pytest.mark.parametrize("equal", [False, True])
 def test_a_decision_about_a_row_in_memory_is_found_at_that_row(index, equal):
     """Rows in memory are counted from 0, or named by an index; a row that is equal to it may stand beside it."""
-    pandas = pytest.importorskip("pandas")
+    import pandas
+
     x = np.random.default_rng(0).normal(size=60)
     x[30:33] = x[31] if equal else x[30:33]
     y = np.where(x > 0, "up", "down")
@@ -327,7 +323,8 @@ def test_a_decision_about_a_row_in_memory_is_found_at_that_row(index, equal):
 
 
 def test_a_decision_needs_the_name_of_a_row_and_a_choice():
-    pandas = pytest.importorskip("pandas")
+    import pandas
+
     x = np.random.default_rng(0).normal(size=60)
     frame = pandas.DataFrame({"x": x, "y": np.where(x > 0, "up", "down")}, index=[f"id{i}" for i in range(60)])
     audit = audit_table(frame, "y", **QUICK)

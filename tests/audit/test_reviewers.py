@@ -9,9 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics import cohen_kappa_score
 
-pytest.importorskip("pyarrow")
-pytest.importorskip("jinja2")
-
 from rankrange import cli
 from rankrange.audit import Decision, Decisions, audit_file, merge_decisions, read_decisions, read_reviews, recalibrate
 from rankrange.audit.reviewers import reviews_in_words

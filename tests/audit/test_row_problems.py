@@ -1,22 +1,15 @@
 """The checks of rows: planted problems are found, ordinary tables have none."""
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-pa = pytest.importorskip("pyarrow")
-
-from rankrange.audit.problems import KINDS, RowProblem, count_problems, most_certain, problems_in_words  # noqa: E402
-from rankrange.audit.row_problems import (  # noqa: E402
-    CHECKS,
-    PLACEHOLDERS,
-    explained_share,
-    find_row_problems,
-    tail_limit,
-)
-from rankrange.audit.target import find_target  # noqa: E402
-from rankrange.tables.columns import Column  # noqa: E402
+from rankrange.audit.problems import KINDS, RowProblem, count_problems, most_certain, problems_in_words
+from rankrange.audit.row_problems import CHECKS, PLACEHOLDERS, explained_share, find_row_problems, tail_limit
+from rankrange.audit.target import find_target
+from rankrange.tables.columns import Column
 
 
 def a_table(n=600, seed=0):

@@ -3,8 +3,6 @@
 import numpy as np
 import pytest
 
-pytest.importorskip("pyarrow")
-
 from rankrange.audit import audit_table
 from rankrange.audit.schema import _column, _flagged
 
@@ -64,7 +62,8 @@ def test_rows_that_were_dropped_do_not_widen_a_range(audited):
 
 @pytest.mark.filterwarnings("ignore")
 def test_pandera_accepts_the_fixed_table_and_rejects_what_was_wrong(audited):
-    pandas = pytest.importorskip("pandas")
+    import pandas
+
     pandera = pytest.importorskip("pandera.pandas")
     table, audit = audited
     schema = audit.to_pandera()
@@ -84,7 +83,8 @@ def test_an_unsure_decision_leaves_a_flag_as_it_is(audited, choice, flagged):
 
 
 def test_a_frame_with_an_index_of_texts_and_an_outlier_gives_a_schema(audit_of_table):
-    pandas = pytest.importorskip("pandas")
+    import pandas
+
     pytest.importorskip("pandera")
     frame = pandas.DataFrame(audit_of_table[0])
     frame.index = [f"row {i}" for i in range(len(frame))]

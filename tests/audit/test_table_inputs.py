@@ -9,18 +9,13 @@ from pathlib import Path
 from unittest import mock
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from rankrange import cli
+from rankrange.audit import audit_file, audit_table
+from rankrange.audit.study import column_roles
 from rankrange.errors import UserError
-
-pa = pytest.importorskip("pyarrow")
-
-for package in ("jinja2", "rich", "skops"):
-    pytest.importorskip(package)
-
-from rankrange.audit import audit_file, audit_table  # noqa: E402
-from rankrange.audit.study import column_roles  # noqa: E402
 
 TAGS = ["p;q", "p", "q"]
 ROWS = [{"a": i, "b": f"x{i % 3}", "c": i / 2, "t": TAGS[i % 3], "y": ["no", "yes"][i % 2]} for i in range(40)]

@@ -1,16 +1,15 @@
 """Targets: classes, numbers and several labels from cells as they are; rows that cannot be used; folds."""
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-pa = pytest.importorskip("pyarrow")
-
-from rankrange.audit.study import _folds  # noqa: E402
-from rankrange.audit.target import find_target  # noqa: E402
-from rankrange.errors import UserError  # noqa: E402
-from rankrange.tables.columns import read_columns  # noqa: E402
+from rankrange.audit.study import _folds
+from rankrange.audit.target import find_target
+from rankrange.errors import UserError
+from rankrange.tables.columns import read_columns
 
 
 def test_a_class_named_unknown_beside_numbers_stays_a_class():

@@ -3,12 +3,11 @@
 import types
 
 import pytest
+import torch
+from torch import nn
 
-torch = pytest.importorskip("torch", reason="PyTorch is not installed")
-from torch import nn  # noqa: E402
-
-import rankrange.torch as rrt  # noqa: E402
-from rankrange.torch.callbacks import _check_trainer, _use_group, loss_figures  # noqa: E402
+import rankrange.torch as rrt
+from rankrange.torch.callbacks import _check_trainer, _use_group, loss_figures
 
 
 def cross_entropy():

@@ -4,13 +4,12 @@ import copy
 import io
 
 import pytest
+import torch
+from torch import nn
 
-torch = pytest.importorskip("torch", reason="PyTorch is not installed")
-from torch import nn  # noqa: E402
-
-import rankrange as rr  # noqa: E402
-import rankrange.torch as rrt  # noqa: E402
-from definitions import slow  # noqa: E402
+import rankrange as rr
+import rankrange.torch as rrt
+from definitions import slow
 
 N, CLASSES, FEATURES = 12, 4, 3
 TARGET = torch.arange(N) % CLASSES

@@ -7,13 +7,12 @@ import os
 import time
 
 import pytest
+import torch
+import torch.distributed as dist
+from torch import nn
 
-torch = pytest.importorskip("torch", reason="PyTorch is not installed")
-import torch.distributed as dist  # noqa: E402
-from torch import nn  # noqa: E402
-
-import rankrange as rr  # noqa: E402
-import rankrange.torch as rrt  # noqa: E402
+import rankrange as rr
+import rankrange.torch as rrt
 
 pytestmark = pytest.mark.skipif(not dist.is_gloo_available(), reason="this PyTorch was built without gloo")
 

@@ -3,14 +3,13 @@
 import hypothesis.strategies as st
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 
 import rankrange as rr
+import rankrange.torch as rrt
 from definitions import tkml_by_definition
 from rankrange.core.losses import TKML
-
-torch = pytest.importorskip("torch", reason="PyTorch is not installed")
-import rankrange.torch as rrt  # noqa: E402
 
 DTYPES = [torch.float64, torch.float32, torch.bfloat16, torch.float16]
 

@@ -1,17 +1,16 @@
 """Token losses with the last layer in one: losses and gradients are those of the definition in float64."""
 
 import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given
+from hypothesis import strategies as st
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+from torch.utils.flop_counter import FlopCounterMode
 
-torch = pytest.importorskip("torch", reason="PyTorch is not installed")
-import torch.nn.functional as F  # noqa: E402
-from hypothesis import given  # noqa: E402
-from hypothesis import strategies as st  # noqa: E402
-from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
-from torch.utils._pytree import tree_leaves  # noqa: E402
-from torch.utils.flop_counter import FlopCounterMode  # noqa: E402
-
-import rankrange as rr  # noqa: E402
-import rankrange.torch as rrt  # noqa: E402
+import rankrange as rr
+import rankrange.torch as rrt
 
 IGNORED = -100
 TRIMMED_OR_ALL = pytest.mark.parametrize("ranks", [(0.2, 0.9), (0, 1.0)], ids=str)

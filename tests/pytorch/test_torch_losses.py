@@ -6,13 +6,11 @@ import sys
 
 import numpy as np
 import pytest
+import torch
+from torch import nn
 
 import rankrange as rr
-
-torch = pytest.importorskip("torch", reason="PyTorch is not installed")
-from torch import nn  # noqa: E402
-
-import rankrange.torch as rrt  # noqa: E402
+import rankrange.torch as rrt
 
 
 def seeded(seed=0):

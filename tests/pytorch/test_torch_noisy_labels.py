@@ -2,13 +2,12 @@
 
 import numpy as np
 import pytest
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, Subset, TensorDataset
 
-torch = pytest.importorskip("torch", reason="PyTorch is not installed")
-from torch import nn  # noqa: E402
-from torch.utils.data import DataLoader, Subset, TensorDataset  # noqa: E402
-
-import rankrange.torch as rrt  # noqa: E402
-from rankrange.torch.callbacks import loss_figures  # noqa: E402
+import rankrange.torch as rrt
+from rankrange.torch.callbacks import loss_figures
 
 CLASSES = 5
 

@@ -1,15 +1,14 @@
 """LinearAoRRLoss and m="auto" for text: noise is found, clean text is left alone, and checkpoints hold all of it."""
 
 import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
 
-torch = pytest.importorskip("torch", reason="PyTorch is not installed")
-import torch.nn.functional as F  # noqa: E402
-from torch import nn  # noqa: E402
-
-import rankrange as rr  # noqa: E402
-import rankrange.torch as rrt  # noqa: E402
-from rankrange.torch import text_noise  # noqa: E402
-from rankrange.torch.token_passes import Scores  # noqa: E402
+import rankrange as rr
+import rankrange.torch as rrt
+from rankrange.torch import text_noise
+from rankrange.torch.token_passes import Scores
 
 WORDS, LENGTH = 64, 48
 

@@ -7,13 +7,12 @@ import socket
 from pathlib import Path
 
 import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
 
-torch = pytest.importorskip("torch", reason="PyTorch is not installed")
-import torch.nn.functional as F  # noqa: E402
-from torch import nn  # noqa: E402
-
-import rankrange.torch as rrt  # noqa: E402
-from rankrange.torch.callbacks import hugging_face_callback  # noqa: E402
+import rankrange.torch as rrt
+from rankrange.torch.callbacks import hugging_face_callback
 
 PAGES = Path(__file__).parents[2] / "docs" / "how-to"
 # What the trainers warn of at their own start is not ours to fix.

@@ -3,15 +3,13 @@
 import datetime
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from rankrange.errors import UserError
-
-pa = pytest.importorskip("pyarrow")
-
-from rankrange.tables.columns import find_columns, read_columns  # noqa: E402
+from rankrange.tables.columns import find_columns, read_columns
 
 DAY0 = datetime.datetime(1970, 1, 1)
 

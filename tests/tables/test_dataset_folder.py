@@ -3,13 +3,11 @@
 import json
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from rankrange.errors import UserError
-
-pa = pytest.importorskip("pyarrow")
-
-from rankrange.tables.read import open_table  # noqa: E402
+from rankrange.tables.read import open_table
 
 
 def columns(n=120):

@@ -1,14 +1,12 @@
 """The encoder of tables: numbers, dates, texts and marks of missing cells as features, without any label."""
 
 import numpy as np
+import pandas as pd
+import pyarrow as pa
 import pytest
+from sklearn.linear_model import LogisticRegression
 
-pa = pytest.importorskip("pyarrow")
-pd = pytest.importorskip("pandas")
-
-from sklearn.linear_model import LogisticRegression  # noqa: E402
-
-from rankrange.tables.encode import TableEncoder  # noqa: E402
+from rankrange.tables.encode import TableEncoder
 
 RNG = np.random.default_rng(0)
 

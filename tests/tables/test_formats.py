@@ -4,14 +4,12 @@ import datetime
 import gzip
 import json
 
+import pyarrow as pa
+import pyarrow.parquet
 import pytest
 
 from rankrange.errors import UserError
-
-pa = pytest.importorskip("pyarrow")
-import pyarrow.parquet  # noqa: E402
-
-from rankrange.tables.read import open_table  # noqa: E402
+from rankrange.tables.read import open_table
 
 ROWS = [{"a": i, "b": f"x{i % 3}", "c": i / 2, "y": ["no", "yes"][i % 2]} for i in range(40)]
 

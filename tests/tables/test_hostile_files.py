@@ -7,16 +7,14 @@ import zipfile
 from types import SimpleNamespace
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.csv as arrow_csv
+import pyarrow.parquet as pq
 import pytest
 
 from rankrange.errors import UserError
-
-pa = pytest.importorskip("pyarrow")
-arrow_csv = pytest.importorskip("pyarrow.csv")
-pq = pytest.importorskip("pyarrow.parquet")
-
-from rankrange.tables import formats, read  # noqa: E402
-from rankrange.tables.read import open_table, rows_as_text  # noqa: E402
+from rankrange.tables import formats, read
+from rankrange.tables.read import open_table, rows_as_text
 
 
 def workbook(path, sheets):
