@@ -133,19 +133,27 @@ def test_a_code_of_the_list_outside_of_all_other_values_is_one_finding(code):
     assert len(of_column(values, "outlier")) == 1
 
 
-def test_dates_have_placeholders_of_their_own():
-    days = np.datetime64("2019-01-01") + np.random.default_rng(0).integers(0, 900, 600)
-    days[::20] = np.datetime64("1900-01-01")
-    (problem,) = of_column(days, "placeholder")
-    assert problem.value == "1900-01-01"
+DAYS = np.datetime64("2019-01-01") + np.random.default_rng(0).integers(0, 900, 600)
+POSITIVE = [
+    (centre * np.exp(spread * np.random.default_rng(1).normal(size=600))).round(digits)
+    for centre, spread, digits in ((32.0, 0.2, 1), (72.0, 0.15, 0), (125.0, 0.7, 0))
+]
+WHOLE = np.random.default_rng(3).integers(0, 400, size=600).astype(float)
 
 
-@pytest.mark.parametrize(("centre", "spread", "digits"), [(32.0, 0.2, 1), (72.0, 0.15, 0), (125.0, 0.7, 0)])
-def test_zeros_where_no_value_comes_near_zero_are_placeholders(centre, spread, digits):
-    values = (centre * np.exp(spread * np.random.default_rng(1).normal(size=700))).round(digits)
-    values[::4] = 0.0
+@pytest.mark.parametrize(
+    ("values", "code", "shown", "step"),
+    [
+        (DAYS, np.datetime64("1900-01-01"), "1900-01-01", 20),
+        *((values, 0.0, "0", 4) for values in POSITIVE),  # no value comes near zero
+        (WHOLE, -1.0, "-1", 3),
+    ],
+)
+def test_a_value_outside_of_what_a_column_can_hold_is_a_placeholder(values, code, shown, step):
+    values = values.copy()
+    values[::step] = code
     (problem,) = of_column(values, "placeholder")
-    assert (len(problem.rows), problem.value) == (175, "0")
+    assert (len(problem.rows), problem.value) == (600 // step, shown)
 
 
 def test_counts_and_measures_that_reach_zero_have_no_placeholder():
@@ -164,13 +172,6 @@ def test_counts_and_measures_that_reach_zero_have_no_placeholder():
         np.where(rng.random(600) < 0.02, 0.0, rng.gamma(1.2, 0.07, size=600)),  # an area that may be empty
     ):
         assert not of_column(values, "placeholder")
-
-
-def test_minus_one_beside_whole_numbers_of_zero_and_more_is_a_placeholder():
-    values = np.random.default_rng(3).integers(0, 400, size=600).astype(float)
-    values[::3] = -1.0
-    (problem,) = of_column(values, "placeholder")
-    assert len(problem.rows) == 200
 
 
 def test_two_equal_cells_are_a_placeholder_only_if_they_have_three_digits_and_nothing_lies_near():

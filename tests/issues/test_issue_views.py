@@ -35,14 +35,6 @@ def test_the_top_rows_print_their_columns_by_name():
     assert isinstance(repr(top["row"]), str)
 
 
-def test_a_decision_takes_a_label_only_to_relabel_and_shows_plain_values():
-    issues = find_label_issues(y=[0, 0, 1, 1], pred_probs=[[0.9, 0.1], [0.4, 0.6], [0.2, 0.8], [0.1, 0.9]])
-    with pytest.raises(ValueError, match="goes with the decision 'relabel'"):
-        issues.decide(1, "keep", 0)
-    with pytest.raises(ValueError, match=r"got 71, which 0 rows"):
-        issues.decide(np.int64(71), "drop")
-
-
 def test_frames_without_pandas_say_what_to_install(monkeypatch):
     import sys
 
@@ -58,7 +50,7 @@ def test_frames_without_pandas_say_what_to_install(monkeypatch):
             call()
 
 
-def test_decisions_change_no_label_of_the_issues():
+def test_decisions_change_no_label_of_the_issues_and_take_one_only_to_relabel():
     issues = find_label_issues(y=[0, 0, 1, 1], pred_probs=[[0.9, 0.1], [0.4, 0.6], [0.2, 0.8], [0.1, 0.9]])
     given = issues.given.copy()
     issues.decide(1, "relabel", 1)
@@ -69,6 +61,10 @@ def test_decisions_change_no_label_of_the_issues():
         np.testing.assert_array_equal(one, other)
     issues.decide(1, "keep")
     np.testing.assert_array_equal(issues.decided()[0], given)
+    with pytest.raises(ValueError, match="goes with the decision 'relabel'"):
+        issues.decide(1, "keep", 0)
+    with pytest.raises(ValueError, match=r"got 71, which 0 rows"):
+        issues.decide(np.int64(71), "drop")
 
 
 def test_issues_name_rows_by_the_index_and_take_decisions():
