@@ -1,5 +1,7 @@
 """The encoder of tables: numbers, dates, texts and marks of missing cells as features, without any label."""
 
+import re
+
 import numpy as np
 import pandas as pd
 import pyarrow as pa
@@ -188,3 +190,31 @@ def test_marks_among_texts_are_values():
     encoder = TableEncoder().fit({"x": [levels[i % 4] for i in range(80)], "y": list(range(3)) * 26 + [0, 1]})
     assert set(encoder.columns_[0]["levels"]) == set(levels)
     assert "counted as missing" not in encoder.report_[0].how
+
+
+@pytest.mark.parametrize(
+    ("start", "every", "cycles"),
+    [
+        ("2024-01-01 00:30", "1h", {"day": 1.0}),
+        ("2023-01-01", "4D", {"week": 7.0}),
+        ("2023-01-01", "5D", {"week": 7.0, "year": 365.2425}),
+        ("2022-01-03", "7D", {"year": 365.2425}),
+    ],
+)
+def test_dates_give_the_time_of_each_cycle_that_they_cover_twice(start, every, cycles):
+    days = pd.Series(pd.date_range(start, periods=170, freq=every))
+    encoder = TableEncoder().fit({"on": days})
+    names = encoder.feature_names_
+    assert names == ["on", *(f"on (time of the {cycle}, {i})" for cycle in cycles for i in range(1, 5))]
+    assert encoder.owner_ == ["on"] * len(names)
+    assert re.findall(r"time of the (\w+)", encoder.report_[0].how) == [*cycles]
+    for j, length in enumerate(cycles.values()):
+        waves = [encoder.transform({"on": days + pd.Timedelta(days=d)})[:, 4 * j + 1 : 4 * j + 5] for d in (0, length)]
+        np.testing.assert_allclose(*waves, atol=1e-3)
+        np.testing.assert_allclose(waves[0][:, 0] ** 2 + waves[0][:, 1] ** 2, 1.0)
+
+
+def test_a_model_of_dates_can_learn_the_hour_of_the_day():
+    days = pd.Series(pd.date_range("2024-01-01", periods=400, freq="7h"))
+    X, night = TableEncoder().fit_transform({"day": days}), (days.dt.hour < 8).to_numpy()
+    assert LogisticRegression(C=10).fit(X[::2], night[::2]).score(X[1::2], night[1::2]) > 0.85

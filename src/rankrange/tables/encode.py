@@ -1,9 +1,10 @@
 """Encoding of the columns of a table as numeric features, without the target.
 
-Numbers are standardised, texts one-hot encoded; rare values share one column, and texts with many values, such as
-prose, become a few dozen components of their words and character n-grams. Missing numbers become the median, missing
-yes and no the more frequent value, both marked by a 0/1 column. Numbers far outside become the median and are marked by
--1 (below) or 1 (above). New numbers are clipped to the range of the fit.
+Numbers are standardised, and dates also give the times of the day, week and year. Texts are one-hot encoded; rare
+values share one column, and texts with many values, such as prose, become a few dozen components of their words and
+character n-grams. Missing numbers become the median, missing yes and no the more frequent value, both marked by a 0/1
+column. Numbers far outside become the median and are marked by -1 (below) or 1 (above). New numbers are clipped to the
+range of the fit.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ from .columns import FEW, Column, read_columns
 MAX_LEVELS, MIN_ROWS = 100, 5
 # A text column with more than a few values, and a larger share of distinct ones, is an identifier unless it is prose.
 _IDENTIFIER = 0.5
+# The cycles of dates, in days. The time of each is as many sines and cosines.
+_CYCLES, _WAVES = {"day": 1.0, "week": 7.0, "year": 365.2425}, 2
 # Numbers are far outside if they lie beyond the range of the central 98% by more than this many times its width.
 _SPANS = 10.0
 # If X has at least this many numbers, it is float32, which halves the memory. Solvers accumulate in float64.
@@ -151,6 +154,9 @@ def _fit_numbers(column: Column, values: Array) -> tuple[dict[str, Any] | None, 
     outside = int(np.count_nonzero(far := _far(present, limits)))
     present = present[far == 0]
     scale = float(present.std())
+    cycles = _cycles_in(present) if column.kind == "dates" else {}
+    marked = [f"{name} {MISSING}"] * bool(missing) + [f"{name} {FAR}"] * bool(outside)
+    waves = [f"{name} (time of the {cycle}, {i + 1})" for cycle in cycles for i in range(2 * _WAVES)]
     settings = {
         "kind": "numbers",
         "of": column.kind if column.kind in ("dates", "times", "yes or no") else "numbers",
@@ -161,9 +167,11 @@ def _fit_numbers(column: Column, values: Array) -> tuple[dict[str, Any] | None, 
         "centre": 0.0 if yes else float(present.mean()),
         "scale": 1.0 if yes or scale == 0 else scale,
         "missing": bool(missing),
-        "features": [name, *([f"{name} {MISSING}"] if missing else []), *([f"{name} {FAR}"] if outside else [])],
+        "cycles": [*cycles.values()],
+        "features": [name, *marked, *waves],
     }
     notes = ["1 for yes, 0 for no" if yes else "days, standardised" if column.kind == "dates" else "standardised"]
+    notes += [f"time of the {cycle}" for cycle in cycles]
     filled = "the more frequent value" if yes else "the median"
     if missing:
         notes.append(f"{plural(missing, 'missing cell')} filled with {filled} and marked")
@@ -177,6 +185,12 @@ def _fit_numbers(column: Column, values: Array) -> tuple[dict[str, Any] | None, 
         more = " ..." if len(column.marks) > 4 else ""
         notes.append(f"{plural(sum(column.marks.values()), 'cell')} with {shown}{more} counted as missing")
     return settings, "; ".join(notes)
+
+
+def _cycles_in(days: Array) -> dict[str, float]:
+    """The cycles that the dates cover at least twice, and in which they differ."""
+    varying = {word: length for word, length in _CYCLES.items() if np.ptp(days % length) > 0}
+    return {word: length for word, length in varying.items() if np.ptp(days) >= 2 * length}
 
 
 def _central_range(present: Array) -> tuple[float, float]:
@@ -204,10 +218,12 @@ def _encode_numbers(settings: dict[str, Any], column: Column, out: Array) -> Non
     if settings["limits"] is not None:
         marks.append(_far(values, settings["limits"]))
         values[marks[-1] != 0] = settings["fill"]
+    angles = [2 * np.pi * k * values / cycle for cycle in settings["cycles"] for k in range(1, _WAVES + 1)]
+    waves = [wave(angle) for angle in angles for wave in (np.sin, np.cos)]  # before dates are clipped
     np.clip(values, settings["low"], settings["high"], out=values)
     values -= settings["centre"]
     values /= settings["scale"]
-    for index, numbers in enumerate([values, *marks]):
+    for index, numbers in enumerate([values, *marks, *waves]):
         out[:, index] = numbers
 
 
