@@ -87,7 +87,7 @@ def _since_before(rows: pd.DataFrame) -> pd.DataFrame:
     by = ["aggregate", "kind", "rate"]
     found = gains(rows, by, "ours", "theirs")
     gain = rows.assign(gain=rows["ours"] - rows["theirs"])
-    found = found.join(gain.pivot_table(index=by, columns="sort", values="gain")[list(SORTS)])
+    found = found.join(gain.pivot_table(index=by, columns="sort", values="gain").reindex(columns=list(SORTS)))
     found["balanced"] = gains(rows, by, "ours_balanced", "theirs_balanced")["mean gain"]
     found = found.join(spread(rows, by, "cut")[["median", "worst"]].add_prefix("dropped, "))
     if "ours_before" in rows:
