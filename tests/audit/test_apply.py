@@ -119,6 +119,8 @@ def test_decisions_about_several_files_apply_to_the_same_files(table, tmp_path, 
     capsys.readouterr()
     assert cli.main(["apply", files[0], str(tmp_path / "d.csv"), "--out", fixed]) == 2
     assert "name all files that were audited together, then --decisions" in capsys.readouterr().err
+    assert cli.main(["apply", *files, str(tmp_path / "d.csv"), "--out", fixed]) == 2
+    assert "if there are several tables, name the decisions after --decisions" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("words", [("true", "false"), ("TRUE", "FALSE"), ("True", "False")])

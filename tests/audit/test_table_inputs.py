@@ -5,7 +5,6 @@ import io
 import json
 import re
 import sys
-from pathlib import Path
 from unittest import mock
 
 import numpy as np
@@ -14,7 +13,6 @@ import pytest
 
 from rankrange import cli
 from rankrange.audit import audit_file, audit_table
-from rankrange.audit.study import column_roles
 from rankrange.errors import UserError
 
 TAGS = ["p;q", "p", "q"]
@@ -34,17 +32,6 @@ def test_an_array_has_no_names_of_columns():
 
 
 # ---- groups, time, columns -------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("option", ["group", "time"])
-def test_group_and_time_may_be_patterns_of_one_column(option):
-    names = ["x", "part a", "part b", "kind"]
-    group, time = ("part b", None) if option == "group" else (None, "part b")
-    assert column_roles(names, "kind", {option: "*b"}, Path("t")) == (["kind"], group, time, ["x", "part a"])
-    with pytest.raises(
-        UserError, match=rf"{option}= must be one column, got 'part\*', which matches 'part a', 'part b'"
-    ):
-        column_roles(names, "kind", {option: "part*"}, Path("t"))
 
 
 @pytest.mark.parametrize(

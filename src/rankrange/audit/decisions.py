@@ -141,7 +141,8 @@ def read_decisions(path: str | os.PathLike[str]) -> Decisions:
     if absent:
         raise UserError(
             f"decisions need the columns {', '.join(COLUMNS)}, got none named '{absent[0]}' in {path}; download them "
-            "from the page of the audit again, or fill in the column decision of the file that --out writes"
+            "from the page of the audit again, or fill in the column decision of the file that --out writes; if there "
+            "are several tables, name the decisions after --decisions"
         )
     try:
         read = [(_one(line, f"line {reader.line_num} of {path}"), line) for line in reader]

@@ -28,7 +28,7 @@ from ..crossfit.models import classifier_named
 from ..errors import UserError
 from ..issues.out_of_fold import index_of
 from ..pages.text import plural, visible
-from ..tables.columns import Column, find_columns, find_one_column, read_columns, shown
+from ..tables.columns import Column, find_column, find_columns, read_columns, shown
 from ..tables.encode import TableEncoder, as_table
 from ..tables.formats import with_images
 from ..tables.read import in_memory
@@ -101,11 +101,10 @@ def audit_table(
         Columns that are left out; patterns like that of `target` are allowed.
     group : str, optional
         A column of groups, such as the patient: rows of one group are never in both the training and the test rows. It
-        excludes `time`. A pattern must match one column.
+        excludes `time`.
     time : str, optional
         A column of dates or numbers, by which the rows are divided into up to five periods. Each period is predicted by
-        fits to the earlier ones, and the first by a fit to the second. Only linear models predict classes. A pattern
-        must match one column.
+        fits to the earlier ones, and the first by a fit to the second. Only linear models predict classes.
     dates, decimal : {"day-first", "month-first"} and {"point", "comma"}, optional
         The meaning of 03/04/2025 and of 1,234, if a column is ambiguous.
     models : {"all", "linear", "trees"}, default="all"
@@ -301,7 +300,10 @@ def column_roles(
     if not columns:
         present = ", ".join(map(shown, names[:50])) + (" ..." if len(names) > 50 else "")
         raise UserError(f"target= must name the column to predict, got none; {path} has the columns {present}")
-    group, time = (find_one_column(names, options.get(option), path, f"{option}=") for option in ("group", "time"))
+    group, time = (
+        None if options.get(option) is None else find_column(names, options[option], path, f"{option}=")
+        for option in ("group", "time")
+    )
     ignored = find_columns(names, options.get("ignore") or [], path, "ignore=")
     for option, taken in (("ignore", ignored), ("group", [group]), ("time", [time])):
         for column in taken:

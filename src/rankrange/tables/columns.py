@@ -241,16 +241,6 @@ def find_columns(names: Sequence[str], wanted: Sequence[str], path: Path, option
     return list(found)
 
 
-def find_one_column(names: Sequence[str], wanted: str | None, path: Path, option: str) -> str | None:
-    """Find the column with this name, or the only one that matches this pattern (`find_columns`); None for None."""
-    if wanted is None:
-        return None
-    found = find_columns(names, [wanted], path, option)
-    if len(found) > 1:
-        raise UserError(f"{option} must be one column, got {shown(wanted)}, which matches {listed(found)}; name one")
-    return found[0]
-
-
 def find_column(names: Sequence[str], wanted: str, path: Path, option: str = "target=") -> str:
     """Return the name if there is such a column; otherwise raise an error with a hint, such as a similar name."""
     if wanted in names:
