@@ -11,7 +11,7 @@ from rankrange import RankedRangeClassifier, noise
 from rankrange.crossfit.folds import Folds, draw_folds
 from rankrange.crossfit.models import Task
 from rankrange.crossfit.numeric import standardised
-from rankrange.crossfit.predictions import less_confident, linear_predictions, penalised_predictions
+from rankrange.crossfit.predictions import less_confident, linear_predictions, penalised_predictions, text_features
 from rankrange.crossfit.trees import fit_forests, fit_trees
 
 
@@ -124,3 +124,8 @@ def test_trees_find_what_no_line_can_and_boosting_stops_before_it_learns_wrong_l
         assert all((fits.out_of_fold.argmax(axis=1) == y).mean() > 0.8 for fits in found.values())
         rounds.append(found["boosting"].models[0].max_iter)
     assert rounds[1] < rounds[0]
+
+
+def test_marks_and_single_letters_are_words():
+    """Five of words and pairs (a, ;, b, "a ;", "; b") and three of characters (" a ", " ; ", " b ")."""
+    assert text_features(["a ; b"] * 30).shape == (30, 8)

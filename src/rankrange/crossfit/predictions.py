@@ -169,13 +169,16 @@ def _likeliest(*task: Array) -> float:
 
 
 def text_features(texts: Sequence[str]) -> Any:
-    """TF-IDF of words, pairs of words and character n-grams, as a CSR matrix; without columns if no text has words."""
+    """TF-IDF of words and marks, of pairs of them, and of character n-grams, as a CSR matrix.
+
+    A mark is a character that is neither a letter, a digit nor a space. Without words and marks there are no columns.
+    """
     settings: dict[str, Any] = {
         "sublinear_tf": True,
         "min_df": 2 if len(texts) > 20 else 1,
         "max_features": _TEXT_COLUMNS,
     }
-    words = TfidfVectorizer(ngram_range=(1, 2), **settings)
+    words = TfidfVectorizer(token_pattern=r"(?u)\w+|[^\w\s]", ngram_range=(1, 2), **settings)
     characters = TfidfVectorizer(analyzer="char_wb", ngram_range=(3, 5), **settings)
     parts = []
     for vectorizer, weight in ((words, 1.0), (characters, _CHARACTER_WEIGHT)):
