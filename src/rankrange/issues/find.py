@@ -272,7 +272,8 @@ def _inferred(
     return members, with_high_leverage(posterior, data.codes, high_leverage)
 
 
-# The weight of p_wrong in the score by which rows are ranked; the rest is 1 - P(given label), the out-of-fold error.
+# The weight of p_wrong in the score by which rows are ranked. The rest is the out-of-fold margin of the most probable
+# other class over the given label, scaled to [0, 1]; with two classes it is 1 - P(given label).
 # With errors in one class of breast cancer the average precision is .983 with .8 and .931 with .5.
 P_WRONG_IN_SCORE = 0.8
 
@@ -317,9 +318,10 @@ def _suspects(
 ) -> LabelIssues:
     """The result for annotated labels: rows ranked by the score, and those with an action."""
     rows, p_wrong, losses = np.arange(len(data.codes)), posterior.p_wrong, predictions.losses
-    score = P_WRONG_IN_SCORE * p_wrong + (1.0 - P_WRONG_IN_SCORE) * (1.0 - posterior.mean[rows, data.codes])
-    other = posterior.p_true.copy()
-    other[rows, data.codes] = -1.0
+    other, predicted = posterior.p_true.copy(), posterior.mean.copy()
+    other[rows, data.codes] = predicted[rows, data.codes] = -1.0
+    margin = predicted.max(axis=1) - posterior.mean[rows, data.codes]
+    score = P_WRONG_IN_SCORE * p_wrong + (1.0 - P_WRONG_IN_SCORE) * (1.0 + margin) / 2.0
     columns = {
         "suggested": data.classes[other.argmax(axis=1)],
         "p_wrong": p_wrong,
