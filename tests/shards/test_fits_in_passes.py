@@ -15,7 +15,7 @@ from rankrange.core.losses import Logistic
 from rankrange.core.objective import Design, Objective
 from rankrange.shards import ArrayRows, Chunk, LazyRows
 from rankrange.shards.evaluation import FullData, Passes
-from rankrange.shards.kernels import Model, Sampling, hashed, tangent_sums
+from rankrange.shards.kernels import MASS, Model, Sampling, hashed, tangent_sums
 from rankrange.shards.rows import given
 
 TIGHT = {"C": 0.002, "tol": 1e-13, "random_state": 0, "max_iter": 200}
@@ -256,6 +256,25 @@ def test_a_bracket_that_misses_its_cut_is_widened():
     ranked = -np.sort(-losses)
     assert (iterate.upper.value, iterate.lower.value) == pytest.approx((ranked[2_999], ranked[26_999]))
     assert iterate.value == pytest.approx(ranked[3_000:27_000].mean() + sample.penalty(W))
+
+
+@pytest.mark.parametrize(("m", "k"), [(3_000, N), (0, 12_000), (3_000, 12_000)])
+def test_the_curvature_of_a_step_counts_the_rows_that_cross_the_cuts(m, k):
+    """It is the change of the gradient along a step, per length: by finite differences over thousands of rows."""
+    X, y = table()
+    W, step = np.random.default_rng(1).normal(scale=0.5, size=(2, 1, D + 1))
+    sample = Objective(Design(X, True), 2.0 * y - 1.0, Logistic(), 1e9, 1)
+    model = Model("logistic", 1, fit_intercept=True, dtype="float64", classes=np.arange(2))
+    data = FullData(Passes(in_chunks(X, y)), model, sample, Chunk(0, X, y), float(N), m, k)
+    ends = [data.evaluate_at(W + length * step) for length in (-0.02, 0.0, 0.02)]
+    bent = np.vdot(step, ends[2].gradient - ends[0].gradient) / 0.04
+    of_kept = np.vdot(step, data.hessian(ends[1]) @ step.ravel())
+    crossed = np.vdot(step, data.crossing(ends[1]) @ step.ravel())
+    losses = np.logaddexp(0.0, -(2 * y - 1) * (X @ W[0, :-1] + W[0, -1]))
+    between = (losses > ends[1].between.low) & (losses < ends[1].between.high)
+    assert ends[1].certain[:, MASS].sum() == between.sum() > 0.9 * (k - m)
+    assert abs(crossed) > 0.2 * of_kept
+    assert bent == pytest.approx(of_kept - crossed, abs=0.1 * abs(crossed))
 
 
 def test_a_range_may_be_given_as_one_object_and_labels_may_be_text():
