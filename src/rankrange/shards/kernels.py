@@ -285,8 +285,8 @@ class Near(NamedTuple):
         X = [part.X for part in parts]
         stacked = sp.vstack(X, format="csr") if any(map(sp.issparse, X)) else np.concatenate(X)
         rest = [np.concatenate(values, axis=-1) for values in list(zip(*parts, strict=True))[1:]]
-        wide = [values.astype(np.float64) if values.dtype.kind == "f" else values for values in rest]
-        found = Near(stacked.astype(np.float64), *wide)
+        wide = [values.astype(np.float64, copy=False) if values.dtype.kind == "f" else values for values in rest]
+        found = Near(stacked.astype(np.float64, copy=False), *wide)
         tied = not sp.issparse(stacked) and 2 * len(np.unique(found.losses)) <= len(found.losses)
         return _without_repetition(found) if tied else found
 
