@@ -379,3 +379,15 @@ def test_chunks_without_weights_count_once_beside_those_with_weights(weighted):
     mixed = AoRRClassifier(0, 1.0, **TIGHT).fit(ArrayRows([X[:9_000], X[9_000:]], [y[:9_000], y[9_000:]], parts))
     whole = np.concatenate([np.ones(size) if w is None else w for size, w in zip(sizes, parts, strict=True)])
     np.testing.assert_allclose(mixed.coef_, AoRRClassifier(0, 1.0, **TIGHT).fit(X, y, whole).coef_, atol=1e-8)
+
+
+@pytest.mark.filterwarnings("ignore:.*rows of class 1 were dropped")
+@pytest.mark.parametrize("seed", range(3))
+def test_the_search_of_the_sample_keeps_a_rare_class_that_m_could_take(seed):
+    rng = np.random.default_rng(seed)
+    n, d = 60_000, 10
+    X, y = rng.normal(size=(n, d)), (rng.random(n) < 0.004).astype(int)
+    X[:, 0] += 3 * y
+    model = AoRRClassifier(m=0.003, random_state=0)
+    scanned, whole = quietly(model.fit, in_chunks(X, y, sample_rows=30_000)).objective_, model.fit(X, y).objective_
+    assert scanned < 1.5 * whole, (scanned, whole)

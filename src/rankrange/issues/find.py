@@ -27,7 +27,6 @@ from ..label_noise import Costs, LabelNoiseModel, LabelNoisePosterior, NoisePrio
 from .out_of_fold import (
     Data,
     Predictions,
-    check_order_of_columns,
     estimator_predictions,
     given_predictions,
     neighbour_predictions,
@@ -171,8 +170,6 @@ def find_label_issues(
     if pred_probs is not None:
         folds = draw_folds(n, rng, strata=data.learnt, n_folds=min(5, n), n_repeats=1)
         predictions = given_predictions(pred_probs, data, classes)
-        if classes is None and not hasattr(pred_probs, "columns"):
-            check_order_of_columns(predictions.members["model"], data)
     else:
         folds = label_folds(data.learnt, cv, 2 if by_text and n_repeats is None else n_repeats, rng)
         if is_linear and not by_text:
@@ -278,6 +275,11 @@ def _inferred(
 P_WRONG_IN_SCORE = 0.8
 
 
+def ranking_score(p_wrong: Array, p_given: Array, p_other: Array) -> Array:
+    """The score by which rows are ranked, from the out-of-fold P(given label) and that of the likeliest other class."""
+    return P_WRONG_IN_SCORE * p_wrong + (1.0 - P_WRONG_IN_SCORE) * (1.0 + p_other - p_given) / 2.0
+
+
 def add_fdr(table: Array) -> None:
     """Fill the column "fdr": the mean of 1 - p_wrong over the rows up to this one."""
     table["fdr"] = np.cumsum(1.0 - table["p_wrong"]) / np.arange(1, len(table) + 1)
@@ -320,8 +322,7 @@ def _suspects(
     rows, p_wrong, losses = np.arange(len(data.codes)), posterior.p_wrong, predictions.losses
     other, predicted = posterior.p_true.copy(), posterior.mean.copy()
     other[rows, data.codes] = predicted[rows, data.codes] = -1.0
-    margin = predicted.max(axis=1) - posterior.mean[rows, data.codes]
-    score = P_WRONG_IN_SCORE * p_wrong + (1.0 - P_WRONG_IN_SCORE) * (1.0 + margin) / 2.0
+    score = ranking_score(p_wrong, posterior.mean[rows, data.codes], predicted.max(axis=1))
     columns = {
         "suggested": data.classes[other.argmax(axis=1)],
         "p_wrong": p_wrong,

@@ -227,10 +227,12 @@ def given_predictions(pred_probs: Any, data: Data, classes: Any = None) -> Predi
         raise ValueError(
             "pred_probs must be probabilities: none negative, and each row must sum to 1; divide each row by its sum"
         )
+    if classes is None and not hasattr(pred_probs, "columns"):
+        _check_order_of_columns(P, data)
     return Predictions.of_model(np.log(np.maximum(P, 1e-12))[None], data.codes)
 
 
-def check_order_of_columns(P: Array, data: Data) -> None:
+def _check_order_of_columns(P: Array, data: Data) -> None:
     """Raise an error if another order of the columns agrees with most labels, and with far more than the given one."""
     confusion = np.zeros((P.shape[1], P.shape[1]))
     np.add.at(confusion, (P.argmax(axis=1), data.codes), 1.0 / len(P))

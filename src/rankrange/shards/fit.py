@@ -29,6 +29,7 @@ from ..estimators.linear import warn_of_lost_class
 from ..estimators.weights import scale_of, unit_of
 from ..solvers import Log, Result, Settings, search
 from ..solvers.concentration import concentrate
+from ..solvers.trim import most_dropped, sample_rows
 from .evaluation import FullData, Passes
 from .inputs import as_rows
 from .kernels import (
@@ -44,7 +45,8 @@ from .steps import Descent, End
 
 # The largest number of entries of the sample.
 _SAMPLE_NUMBERS = 40_000_000
-# More searches than in memory, on about this many rows of a large sample: their starts determine the minimum.
+# More searches than in memory, on about this many rows of a large sample: their starts determine the minimum. The
+# search uses more if m leaves few rows of the rare classes.
 _SEARCHES, _SEARCH_ROWS = 3, 1 << 12
 # Parameters that need the rows in memory, and the values that they must have here.
 _IN_MEMORY = {"aggregate": None, "l1_ratio": 0.0, "step": None}
@@ -267,14 +269,13 @@ def _search(sample: Objective, share: float, given: Array | None, settings: Sett
     """
     if sample.m == 0:
         return search(sample, None, settings).w
-    size = sample.design.n
-    spread = 2.5 * math.sqrt(size * share * (1.0 - share)) * sample.total / size
-    upper, lower = (_rank(rank + spread, sample) for rank in (sample.m, sample.k))
-    upper = min(upper, 0.9 * lower) if sample.sample_weight is not None else min(upper, int(0.9 * lower))
-    step = -(-size // _SEARCH_ROWS)
-    part = sample.rows(np.arange(0, size, step), 0, 1)
-    ratio = part.total / sample.total
-    part = replace(part, m=_rank(upper * ratio, part), k=_rank(lower * ratio, part))
+    step = -(-sample.design.n // max(_SEARCH_ROWS, sample_rows(sample)))
+    part = sample.rows(np.arange(0, sample.design.n, step), 0, 1)
+    size, ratio = part.design.n, part.total / sample.total
+    spread = 2.5 * math.sqrt(size * share * (1.0 - share)) * part.total / size
+    upper, lower = (_rank(ratio * rank + spread, part) for rank in (sample.m, sample.k))
+    upper = min(upper, 0.9 * lower, most_dropped(sample, part))
+    part = replace(part, m=upper if part.sample_weight is not None else int(upper), k=lower)
     ends = [search(part, W, settings) for W in [given] + [None] * (_SEARCHES - 1)]
     return concentrate(sample, np.asarray(min(ends, key=lambda end: end.value).w, dtype=np.float64))[0]
 

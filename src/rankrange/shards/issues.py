@@ -24,7 +24,7 @@ from ..crossfit.folds import Folds
 from ..crossfit.models import Task, predict_with
 from ..crossfit.trees import fit_trees
 from ..estimators import AoRRClassifier
-from ..issues.find import P_WRONG_IN_SCORE, add_fdr, as_dense, find_label_issues
+from ..issues.find import add_fdr, as_dense, find_label_issues, ranking_score
 from ..issues.out_of_fold import IGNORED, check_settings
 from ..issues.suspects import LabelIssues
 from ..label_noise import Costs, LabelNoiseModel, LabelNoisePosterior, actions
@@ -186,14 +186,16 @@ class Inference:
         rows, codes = np.arange(n), model.codes(model.encoded(block.y))
         table["row"] = block.first_row + rows
         found = self.members.predictions(fold_numbers(self.seed, self.n_folds, table["row"]), model.features(block.X))
-        p_given = sum(self.posterior.weights[name] * P[rows, codes] for name, P in found.items())
+        mean: Any = sum(self.posterior.weights[name] * P for name, P in found.items())
+        p_given = mean[rows, codes]
+        mean[rows, codes] = -1.0
         p_wrong, p_true = self.posterior.predict(found, codes)
         table["likely"] = self.names[p_true.argmax(axis=1)]
         p_true[rows, codes] = -1.0
         table["given"], table["suggested"] = self.names[codes], self.names[p_true.argmax(axis=1)]
         table["action"] = actions(p_wrong, p_true.max(axis=1), self.costs)
         table["loss"] = -np.log(np.maximum(p_given, 1e-30))
-        score = P_WRONG_IN_SCORE * p_wrong + (1.0 - P_WRONG_IN_SCORE) * (1.0 - p_given)
+        score = ranking_score(p_wrong, p_given, mean.max(axis=1))
         present = 1.0 if block.weight is None else block.weight > 0
         table["p_wrong"], table["score"] = p_wrong * present, score * present
         return table

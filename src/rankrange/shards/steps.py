@@ -67,7 +67,7 @@ class Local:
         if not self.few_parameters:
             return Metric(hessian(self.sample, self.iterate.W))
         matrix = self._regularised(1.0)
-        if self.r == 1:
+        if self.r == 1 and (self.iterate.lower is not None or self.iterate.upper is not None):
             matrix = bounded_difference(matrix, self.data.crossing(self.iterate), _LEAST)
         return Metric(matrix, _RIDGE)
 

@@ -376,10 +376,15 @@ def subsample(objective: Objective, size: int, rng: np.random.Generator) -> Obje
     m, k = (round(min(share * size + spread, size)) for share in shares)
     k = min(size, max(k, m + 1))
     part = replace(objective.rows(rows, min(m, round(0.9 * k)), k), sample_weight=mass)
+    most = most_dropped(objective, part)
+    return part if part.m <= most else replace(part, m=most if mass is not None else math.floor(most))
+
+
+def most_dropped(objective: Objective, part: Objective) -> float:
+    """The largest m that leaves a sample `part` half of the share of the rare classes that m leaves of all rows."""
     rare = _rare_mass(objective)
     left = max(0.0, 1.0 - objective.m / rare) if rare > 0 else 0.0
-    most = (1.0 - 0.5 * left) * _rare_mass(part)
-    return part if part.m <= most else replace(part, m=most if mass is not None else math.floor(most))
+    return (1.0 - 0.5 * left) * _rare_mass(part)
 
 
 def _drawn(objective: Objective, size: int, rng: np.random.Generator) -> tuple[Array, Array | None]:
